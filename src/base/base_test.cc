@@ -37,8 +37,12 @@ TEST(Utf8, MaximalPrefixesAreReplaced) {
   EXPECT_TRUE(IsUtf8("a\u00e9\u4e2d\U0001F600"));
   // Unicode 15, table 3-8: each maximal valid prefix becomes one U+FFFD.
   EXPECT_EQ(RepairUtf8("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64"),
-            "a\uFFFD\uFFFD\uFFFD" "b\uFFFD" "c\uFFFD\uFFFD" "d");
-  EXPECT_EQ(RepairUtf8("\xC0\xAF\xE0\x80\xBF\xED\xA0\x80\xF4\x90"), "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD");
+            "a\uFFFD\uFFFD\uFFFD"
+            "b\uFFFD"
+            "c\uFFFD\uFFFD"
+            "d");
+  EXPECT_EQ(RepairUtf8("\xC0\xAF\xE0\x80\xBF\xED\xA0\x80\xF4\x90"),
+            "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD");
 }
 
 TEST(Utf8, IncompleteTail) {
@@ -64,8 +68,8 @@ TEST(JsonTest, RoundTrip) {
 }
 
 TEST(JsonTest, RefusesWhatIsNotJson) {
-  for (const char* bad : {"", "{", "[1,]", "{\"a\":1,}", "01", "1.", "-", "+1", "nul", "\"\\x\"", "\"\\ud800\"", "\"a\nb\"",
-                          "[1] 2", "{a:1}", "\"\xff\"", "1e999", "\"abc", "{\"a\" 1}", "[1 2]"})
+  for (const char* bad : {"", "{", "[1,]", "{\"a\":1,}", "01", "1.", "-", "+1", "nul", "\"\\x\"", "\"\\ud800\"",
+                          "\"a\nb\"", "[1] 2", "{a:1}", "\"\xff\"", "1e999", "\"abc", "{\"a\" 1}", "[1 2]"})
     EXPECT_THROW(Json::Parse(bad, "t"), Error) << bad;
   EXPECT_THROW(Json::Parse(std::string(100000, '['), "t"), Error);
   EXPECT_NO_THROW(Json::Parse(std::string(60, '[') + std::string(60, ']'), "t"));

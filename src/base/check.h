@@ -18,15 +18,15 @@ template <typename A, typename B>
 }
 }  // namespace internal
 
-#define QUIRE_CHECK(cond) \
-  do {                    \
+#define QUIRE_CHECK(cond)                                         \
+  do {                                                            \
     if (!(cond)) ::quire::CheckFailed(__FILE__, __LINE__, #cond); \
   } while (0)
-#define QUIRE_CHECK_OP_(a, op, b)                                                                       \
-  do {                                                                                                  \
-    const auto& check_a_ = (a);                                                                         \
-    const auto& check_b_ = (b);                                                                         \
-    if (!(check_a_ op check_b_))                                                                        \
+#define QUIRE_CHECK_OP_(a, op, b)                                                                  \
+  do {                                                                                             \
+    const auto& check_a_ = (a);                                                                    \
+    const auto& check_b_ = (b);                                                                    \
+    if (!(check_a_ op check_b_))                                                                   \
       ::quire::internal::CheckOpFailed(__FILE__, __LINE__, #a " " #op " " #b, check_a_, check_b_); \
   } while (0)
 #define QUIRE_CHECK_EQ(a, b) QUIRE_CHECK_OP_(a, ==, b)

@@ -24,7 +24,9 @@ constexpr std::array<ErrorKindInfo, 13> kKinds = {{
 
 }  // namespace
 
-const ErrorKindInfo& Info(ErrorKind kind) { return kKinds[static_cast<size_t>(kind)]; }
+const ErrorKindInfo& Info(ErrorKind kind) {
+  return kKinds[static_cast<size_t>(kind)];
+}
 
 Error::Error(ErrorKind kind, std::string what, std::string where, std::string hint)
     : kind_(kind), what_(std::move(what)), where_(std::move(where)), hint_(std::move(hint)) {

@@ -11,7 +11,8 @@ namespace {
 
 class Reader {
  public:
-  Reader(std::string_view text, std::string_view name, int max_depth) : text_(text), name_(name), depth_left_(max_depth) {}
+  Reader(std::string_view text, std::string_view name, int max_depth)
+      : text_(text), name_(name), depth_left_(max_depth) {}
 
   Json ReadDocument() {
     Json value = ReadValue();
@@ -56,13 +57,20 @@ class Reader {
     SkipBlanks();
     if (at_ == text_.size()) Fail("the text ends where a value should be");
     switch (text_[at_]) {
-      case '{': return ReadObject();
-      case '[': return ReadArray();
-      case '"': return ReadString();
-      case 't': return ReadWord("true", true);
-      case 'f': return ReadWord("false", false);
-      case 'n': return ReadWord("null", nullptr);
-      default: return ReadNumber();
+      case '{':
+        return ReadObject();
+      case '[':
+        return ReadArray();
+      case '"':
+        return ReadString();
+      case 't':
+        return ReadWord("true", true);
+      case 'f':
+        return ReadWord("false", false);
+      case 'n':
+        return ReadWord("null", nullptr);
+      default:
+        return ReadNumber();
     }
   }
 
@@ -111,7 +119,8 @@ class Reader {
     std::string out;
     for (;;) {
       const size_t run = at_;
-      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' && static_cast<unsigned char>(text_[at_]) >= 0x20)
+      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
+             static_cast<unsigned char>(text_[at_]) >= 0x20)
         ++at_;
       out.append(text_, run, at_ - run);
       if (at_ == text_.size()) Fail("a string does not end");
@@ -130,14 +139,30 @@ class Reader {
     if (at_ == text_.size()) Fail("a string does not end");
     const char c = text_[at_++];
     switch (c) {
-      case '"': case '\\': case '/': out->push_back(c); return;
-      case 'b': out->push_back('\b'); return;
-      case 'f': out->push_back('\f'); return;
-      case 'n': out->push_back('\n'); return;
-      case 'r': out->push_back('\r'); return;
-      case 't': out->push_back('\t'); return;
-      case 'u': break;
-      default: Fail("unknown escape");
+      case '"':
+      case '\\':
+      case '/':
+        out->push_back(c);
+        return;
+      case 'b':
+        out->push_back('\b');
+        return;
+      case 'f':
+        out->push_back('\f');
+        return;
+      case 'n':
+        out->push_back('\n');
+        return;
+      case 'r':
+        out->push_back('\r');
+        return;
+      case 't':
+        out->push_back('\t');
+        return;
+      case 'u':
+        break;
+      default:
+        Fail("unknown escape");
     }
     char32_t code = ReadHex4();
     if (code >= 0xDC00 && code < 0xE000) Fail("half a surrogate pair");
@@ -206,11 +231,21 @@ void WriteString(std::string_view raw, std::string* out) {
   out->push_back('"');
   for (const char c : IsUtf8(raw) ? std::string(raw) : RepairUtf8(raw)) {
     switch (c) {
-      case '"': *out += "\\\""; break;
-      case '\\': *out += "\\\\"; break;
-      case '\n': *out += "\\n"; break;
-      case '\r': *out += "\\r"; break;
-      case '\t': *out += "\\t"; break;
+      case '"':
+        *out += "\\\"";
+        break;
+      case '\\':
+        *out += "\\\\";
+        break;
+      case '\n':
+        *out += "\\n";
+        break;
+      case '\r':
+        *out += "\\r";
+        break;
+      case '\t':
+        *out += "\\t";
+        break;
       default:
         if (static_cast<unsigned char>(c) < 0x20) {
           const char* hex = "0123456789abcdef";

@@ -60,8 +60,8 @@ class Json {
   const Json& At(std::string_view key) const;
 
   // Building. On null they make an array or an object first.
-  void Add(Json value);                           // at the end of an array
-  Json& Set(std::string_view key, Json value);    // replaces a key or adds it last
+  void Add(Json value);                         // at the end of an array
+  Json& Set(std::string_view key, Json value);  // replaces a key or adds it last
 
   // Text; indent < 0: one line, no blanks. Ill-formed UTF-8 is repaired, NaN and infinities become null.
   std::string Dump(int indent = -1) const;

@@ -10,7 +10,9 @@ LogSink& Sink() {
 }
 }  // namespace
 
-void SetLogSink(LogSink sink) { Sink() = std::move(sink); }
+void SetLogSink(LogSink sink) {
+  Sink() = std::move(sink);
+}
 
 void Log(LogLevel level, std::string_view text) {
   if (Sink()) Sink()(level, text);

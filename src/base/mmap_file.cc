@@ -78,7 +78,8 @@ std::string ReadFile(const std::string& path, size_t max_bytes) {
     if (n == 0) return text;
     text.append(block, static_cast<size_t>(n));
     if (text.size() > max_bytes)
-      throw Error(ErrorKind::kTooLarge, "wanted at most " + std::to_string(max_bytes) + " bytes, the file has more", path);
+      throw Error(ErrorKind::kTooLarge, "wanted at most " + std::to_string(max_bytes) + " bytes, the file has more",
+                  path);
   }
 }
 

@@ -70,8 +70,8 @@ void ThreadPool::For(int64_t count, const std::function<void(int64_t)>& body) {
   }
   wake_.notify_all();
   Take(&loop);
-  loop_ = nullptr;                                // no worker enters from here on;
-  while (inside_.load() != 0) Pause();            // those inside end their last iteration
+  loop_ = nullptr;                      // no worker enters from here on;
+  while (inside_.load() != 0) Pause();  // those inside end their last iteration
   if (loop.error) std::rethrow_exception(loop.error);
 }
 

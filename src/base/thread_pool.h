@@ -24,9 +24,9 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(i) for every i in [0, count) and returns when all are done. Which thread takes which i is open, so a body
-  // must write to places of its own i only. The first exception is thrown again here after the rest have ended.
-  // A call from inside a body runs its loop on the calling thread.
+  // Calls body(i) for every i in [0, count) and returns when all are done. Which thread takes which i is open, so a
+  // body must write to places of its own i only. The first exception is thrown again here after the rest have ended. A
+  // call from inside a body runs its loop on the calling thread.
   void For(int64_t count, const std::function<void(int64_t)>& body);
 
  private:

@@ -9,7 +9,7 @@ namespace quire {
 struct Difference {
   double relative_l2 = 0;  // |found - wanted| / |wanted|; infinite when a value is not finite
   double max_abs = 0;
-  size_t worst = 0;        // index of max_abs
+  size_t worst = 0;  // index of max_abs
   std::string ToString() const;
 };
 

@@ -38,10 +38,17 @@ void Convert(const void* source, float* out, size_t count) {
 
 void ConvertToFloat(const void* source, DType type, float* out, size_t count) {
   switch (type) {
-    case DType::kF32: std::memcpy(out, source, count * sizeof(float)); return;
-    case DType::kBf16: Convert<Bf16>(source, out, count); return;
-    case DType::kF16: Convert<F16>(source, out, count); return;
-    default: QUIRE_CHECK(false && "a floating dtype");
+    case DType::kF32:
+      std::memcpy(out, source, count * sizeof(float));
+      return;
+    case DType::kBf16:
+      Convert<Bf16>(source, out, count);
+      return;
+    case DType::kF16:
+      Convert<F16>(source, out, count);
+      return;
+    default:
+      QUIRE_CHECK(false && "a floating dtype");
   }
 }
 

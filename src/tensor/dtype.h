@@ -13,10 +13,16 @@ enum class DType : uint8_t { kF32, kBf16, kF16, kI64, kI32, kU8 };
 
 constexpr size_t SizeOf(DType type) {
   switch (type) {
-    case DType::kF32: case DType::kI32: return 4;
-    case DType::kBf16: case DType::kF16: return 2;
-    case DType::kI64: return 8;
-    case DType::kU8: return 1;
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kBf16:
+    case DType::kF16:
+      return 2;
+    case DType::kI64:
+      return 8;
+    case DType::kU8:
+      return 1;
   }
   return 0;
 }
@@ -37,8 +43,12 @@ struct F16 {
   bool operator==(const F16&) const = default;
 };
 
-inline float ToFloat(Bf16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
-inline float ToFloat(float x) { return x; }
+inline float ToFloat(Bf16 x) {
+  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
+}
+inline float ToFloat(float x) {
+  return x;
+}
 float ToFloat(F16 x);
 
 // Round to nearest, ties to even; NaN stays NaN.
@@ -50,7 +60,9 @@ inline Bf16 ToBf16(float x) {
 F16 ToF16(float x);
 
 // The value that float x has after a trip through bf16.
-inline float RoundToBf16(float x) { return ToFloat(ToBf16(x)); }
+inline float RoundToBf16(float x) {
+  return ToFloat(ToBf16(x));
+}
 
 template <typename T>
 constexpr DType kDTypeOf = DType::kU8;

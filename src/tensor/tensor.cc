@@ -12,8 +12,12 @@ std::string Shape::ToString() const {
   return text + "]";
 }
 
-std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.ToString(); }
-std::ostream& operator<<(std::ostream& out, DType type) { return out << Name(type); }
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  return out << shape.ToString();
+}
+std::ostream& operator<<(std::ostream& out, DType type) {
+  return out << Name(type);
+}
 
 View View::Slice(int64_t first, int64_t count) const {
   QUIRE_CHECK_GE(first, 0);
@@ -38,6 +42,8 @@ HostBuffer::HostBuffer(size_t bytes) : size_(bytes) {
   if (!data_) throw Error(ErrorKind::kOutOfMemory, "could not get " + std::to_string(bytes) + " bytes of memory");
 }
 
-void HostBuffer::Free::operator()(void* p) const { std::free(p); }
+void HostBuffer::Free::operator()(void* p) const {
+  std::free(p);
+}
 
 }  // namespace quire

@@ -1,0 +1,19 @@
+// Which backends this build has.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace quire {
+
+// Names, best first: "cpu", "reference".
+std::vector<std::string> BackendNames();
+
+// name: one of BackendNames(), or "auto" for the first. Throws Error{kUsage} for an unknown name, with those there are;
+// Error{kUnsupported} when the machine cannot run it, saying why.
+std::unique_ptr<Backend> CreateBackend(const std::string& name, const BackendOptions& options);
+
+}  // namespace quire
