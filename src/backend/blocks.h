@@ -26,14 +26,17 @@ struct LinearWeights {
   WeightPtr bias;    // [n] or none
 };
 
+// SAM's decomposed relative positions: [2 side - 1, head_dim] each, where side is the window's or the grid's.
+struct RelativePositions {
+  WeightPtr rows, columns;
+};
+
 // One block of a ViT: x += proj(attention(norm1(x))); x += lin2(act(lin1(norm2(x)))). SAM and CLIP.
 struct VitBlock {
   LayerNormWeights norm1, norm2;
   LinearWeights qkv, proj, lin1, lin2;
   int heads;
   Activation activation;
-  // SAM: decomposed relative positions, [2 side - 1, head_dim], where side is the window's or the grid's; CLIP: none.
-  WeightPtr rel_rows, rel_columns;
   int window = 0;  // side of a window in tokens; 0: attention over the whole grid
 };
 
