@@ -118,12 +118,11 @@ class Backend {
   virtual void CopyRows(Context& c, const Weight& table, const View& out) = 0;
 
   // SAM's attention. qkv [b, h, w, 3 c] (q, k, v; each `heads` heads) -> out [b, h, w, c].
-  // logits = q k / sqrt(d) + q rel_rows[qy - ky + side - 1] + q rel_columns[qx - kx + side - 1], the unscaled q in the
+  // logits = q k / sqrt(d) + q relative.rows[qy - ky + side - 1] + q relative.columns[qx - kx + side - 1], the unscaled q in the
   // relative terms. window > 0: in windows of that side, cut from the grid extended at right and below to whole
   // windows; the tokens of the extension are keys and values like others, with q, k, v = pad (the qkv bias, [3 c]).
   // Source: segment-anything modeling/image_encoder.py.
-  virtual void GridAttention(Context& c, const View& qkv, const Weight* pad, const Weight& rel_rows,
-                             const Weight& rel_columns, int heads, int window, const View& out) = 0;
+  virtual void GridAttention(Context& c, const View& qkv, const Weight* pad, const RelativePositions& relative, int heads, int window, const View& out) = 0;
   // qkv [b, t, (heads + 2 kv_heads) d] -> out [b, t, heads d]; mask as EncoderBlock says; prefix = t: no mask.
   virtual void PrefixAttention(Context& c, const View& qkv, int heads, int kv_heads, int prefix, const View& out) = 0;
 
@@ -144,14 +143,15 @@ class Backend {
   // One output row per (row, slot): out[r, s] = expert_{ids[r, s]}(x[r]); x [rows, k], out [rows, top_k, k].
   virtual void Experts(Context& c, const View& x, const View& ids, const Weight& experts, const View& out,
                        int64_t prompt_rows) = 0;
-  // x[r] += (sum over s, in order, of weights[r, s] y[r, s]) + shared[r].
+  // x[r] += (sum over s, in order, of weights[r, s] y[r, s]) + shared[r]; shared may be empty.
   virtual void Combine(Context& c, const View& y, const View& weights, const View& shared, const View& x) = 0;
   // Logits [n, vocab] float32 of in.logits_rows() -> one sample each, recorded in the slots' samplers.
   virtual void SampleRows(Context& c, const StepInputs& in, const View& logits, DecoderState& state,
                           StepOutputs* out) = 0;
 
   // ---- blocks: composed of the ops above unless overridden ----------------------------------------------------------
-  virtual void Run(Context& c, const VitBlock& block, const View& x);  // [b, h, w, c], in place
+  // x in place, [b, h, w, c]. relative: SAM's, of the block's window or of the grid; none for CLIP.
+  virtual void Run(Context& c, const VitBlock& block, const RelativePositions* relative, const View& x);
   virtual void Run(Context& c, const EncoderBlock& block, int prefix, const View& positions,
                    const View& x);  // [b, t, c]
   virtual void Run(Context& c, const AttentionBlock& block, const StepInputs& in, DecoderState& state, const View& x);

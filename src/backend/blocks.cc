@@ -21,7 +21,7 @@ void SwiGlu(Backend& b, Context& c, const View& x, const LinearWeights& gate_up,
 
 }  // namespace
 
-void Backend::Run(Context& c, const VitBlock& block, const View& x) {
+void Backend::Run(Context& c, const VitBlock& block, const RelativePositions* relative, const View& x) {
   const Arena::Scope scope(c.arena);
   const int64_t width = x.width();
   const View norm = c.arena.Take(x.dtype, x.shape);
@@ -31,9 +31,8 @@ void Backend::Run(Context& c, const VitBlock& block, const View& x) {
     LayerNorm(c, x, block.norm1, norm);
     const View qkv = c.arena.Take(x.dtype, {x.shape[0], x.shape[1], x.shape[2], 3 * width});
     Linear(c, norm, *block.qkv.weight, block.qkv.bias.get(), Activation::kNone, {}, qkv, kAllPrompt);
-    if (block.rel_rows) {
-      GridAttention(c, qkv, block.qkv.bias.get(), *block.rel_rows, *block.rel_columns, block.heads, block.window,
-                    mixed);
+    if (relative) {
+      GridAttention(c, qkv, block.qkv.bias.get(), *relative, block.heads, block.window, mixed);
     } else {
       const int64_t tokens = x.shape[1] * x.shape[2];
       PrefixAttention(c, qkv.Reshaped({x.shape[0], tokens, 3 * width}), block.heads, block.heads,
@@ -94,8 +93,11 @@ void Backend::Run(Context& c, const MoeBlock& block, const StepInputs& in, const
   const View ids = c.arena.Take(DType::kI32, {x.rows(), block.top_k});
   const View weights = c.arena.Take(DType::kF32, {x.rows(), block.top_k});
   Route(c, logits, block.normalize, block.scale, ids, weights);
-  const View shared = c.arena.Take(x.dtype, x.shape);
-  SwiGlu(*this, c, norm, block.shared_gate_up, block.shared_down, {}, shared, in.prompt_rows());
+  View shared;
+  if (block.shared_down.weight) {
+    shared = c.arena.Take(x.dtype, x.shape);
+    SwiGlu(*this, c, norm, block.shared_gate_up, block.shared_down, {}, shared, in.prompt_rows());
+  }
   const View routed = c.arena.Take(x.dtype, {x.rows(), block.top_k, x.width()});
   Experts(c, norm, ids, *block.experts, routed, in.prompt_rows());
   Combine(c, routed, weights, shared, x);

@@ -18,8 +18,7 @@ DecoderState Model::CreateState(int pages, int slots, int64_t embedding_rows, st
 
 std::unique_ptr<Model> LoadModel(const std::string& folder, std::unique_ptr<Backend> backend) {
   Checkpoint checkpoint = Checkpoint::Open(folder);
-  WeightStore store(checkpoint);
-  const ModelConfig config = ReadConfig(folder, store);
+  const ModelConfig config = LoadConfig(checkpoint);
   switch (config.architecture) {
     case Architecture::kOcr2: return std::make_unique<Ocr2>(config, std::move(checkpoint), std::move(backend));
     case Architecture::kOcr1: break;

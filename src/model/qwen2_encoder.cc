@@ -9,7 +9,7 @@ namespace quire {
 Qwen2Encoder::Qwen2Encoder(const EncoderConfig& config, WeightMap& weights, Backend& backend)
     : config_(config), backend_(backend) {
   const std::string prefix = "model.qwen2_model.";
-  const int width = config.hidden, head_dim = config.hidden / config.heads;
+  const int width = config.hidden, head_dim = config.head_dim;
   const int q = config.heads * head_dim, kv = config.kv_heads * head_dim;
   queries_[config.queries_768] = weights.Matrix(Role::kTable, prefix + "query_768.weight", {config.queries_768, width});
   queries_[config.queries_1024] = weights.Matrix(Role::kTable, prefix + "query_1024.weight", {config.queries_1024, width});

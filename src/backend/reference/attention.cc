@@ -50,13 +50,12 @@ void Softmax(float* logits, int64_t count) {
   for (int64_t i = 0; i < count; ++i) logits[i] = static_cast<float>(logits[i] / sum);
 }
 
-void ReferenceBackend::GridAttention(Context&, const View& qkv, const Weight* pad, const Weight& rel_rows,
-                                     const Weight& rel_columns, int heads, int window, const View& out) {
+void ReferenceBackend::GridAttention(Context&, const View& qkv, const Weight* pad, const RelativePositions& relative, int heads, int window, const View& out) {
   const int64_t height = qkv.shape[1], width = qkv.shape[2], c = out.width(), d = c / heads;
   const int64_t side_y = window ? window : height, side_x = window ? window : width;
   const int64_t windows_y = (height + side_y - 1) / side_y, windows_x = (width + side_x - 1) / side_x;
-  QUIRE_CHECK_EQ(rel_rows.n(), 2 * side_y - 1);
-  QUIRE_CHECK_EQ(rel_columns.n(), 2 * side_x - 1);
+  QUIRE_CHECK_EQ(relative.rows->n(), 2 * side_y - 1);
+  QUIRE_CHECK_EQ(relative.columns->n(), 2 * side_x - 1);
   const float scale = 1.0f / std::sqrt(static_cast<float>(d));
   const int64_t keys = side_y * side_x;
 
@@ -79,9 +78,9 @@ void ReferenceBackend::GridAttention(Context&, const View& qkv, const Weight* pa
         const float* q = token(y, x, 0);
         set.Products(q, keys, logits.data());
         for (int64_t ky = 0; ky < side_y; ++ky)
-          by_row[ky] = Dot(q, Cast(rel_rows).values.data() + (y - ky + side_y - 1) * d, d);
+          by_row[ky] = Dot(q, Cast(*relative.rows).values.data() + (y - ky + side_y - 1) * d, d);
         for (int64_t kx = 0; kx < side_x; ++kx)
-          by_column[kx] = Dot(q, Cast(rel_columns).values.data() + (x - kx + side_x - 1) * d, d);
+          by_column[kx] = Dot(q, Cast(*relative.columns).values.data() + (x - kx + side_x - 1) * d, d);
         for (int64_t j = 0; j < keys; ++j) logits[j] = logits[j] * scale + by_row[j / side_x] + by_column[j % side_x];
         Softmax(logits.data(), keys);
         const int64_t at = (b * height + wy * side_y + y) * width + wx * side_x + x;

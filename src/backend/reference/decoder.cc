@@ -58,7 +58,7 @@ void ReferenceBackend::Combine(Context&, const View& y, const View& weights, con
       float sum = 0;
       for (int64_t s = 0; s < top_k; ++s)
         sum += weights.as<float>()[r * top_k + s] * y.as<float>()[(r * top_k + s) * width + i];
-      x.as<float>()[r * width + i] += sum + shared.as<float>()[r * width + i];
+      x.as<float>()[r * width + i] += shared.empty() ? sum : sum + shared.as<float>()[r * width + i];
     }
   }
 }
