@@ -118,11 +118,12 @@ class Backend {
   virtual void CopyRows(Context& c, const Weight& table, const View& out) = 0;
 
   // SAM's attention. qkv [b, h, w, 3 c] (q, k, v; each `heads` heads) -> out [b, h, w, c].
-  // logits = q k / sqrt(d) + q relative.rows[qy - ky + side - 1] + q relative.columns[qx - kx + side - 1], the unscaled q in the
-  // relative terms. window > 0: in windows of that side, cut from the grid extended at right and below to whole
-  // windows; the tokens of the extension are keys and values like others, with q, k, v = pad (the qkv bias, [3 c]).
-  // Source: segment-anything modeling/image_encoder.py.
-  virtual void GridAttention(Context& c, const View& qkv, const Weight* pad, const RelativePositions& relative, int heads, int window, const View& out) = 0;
+  // logits = q k / sqrt(d) + q relative.rows[qy - ky + side - 1] + q relative.columns[qx - kx + side - 1], the unscaled
+  // q in the relative terms. window > 0: in windows of that side, cut from the grid extended at right and below to
+  // whole windows; the tokens of the extension are keys and values like others, with q, k, v = pad (the qkv bias, [3
+  // c]). Source: segment-anything modeling/image_encoder.py.
+  virtual void GridAttention(Context& c, const View& qkv, const Weight* pad, const RelativePositions& relative,
+                             int heads, int window, const View& out) = 0;
   // qkv [b, t, (heads + 2 kv_heads) d] -> out [b, t, heads d]; mask as EncoderBlock says; prefix = t: no mask.
   virtual void PrefixAttention(Context& c, const View& qkv, int heads, int kv_heads, int prefix, const View& out) = 0;
 

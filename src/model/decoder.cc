@@ -13,7 +13,8 @@ Decoder::Decoder(const LmConfig& config, WeightMap& weights) {
     Layer& layer = *layers_.emplace_back(std::make_unique<Layer>());
     layer.attention = {
         .norm = weights.RmsNorm(prefix + "input_layernorm", width, config.rms_eps),
-        .qkv = weights.Joined(Role::kProjection, prefix + "self_attn.", {{"q_proj", q}, {"k_proj", kv}, {"v_proj", kv}}, width, false),
+        .qkv = weights.Joined(Role::kProjection, prefix + "self_attn.", {{"q_proj", q}, {"k_proj", kv}, {"v_proj", kv}},
+                              width, false),
         .out = weights.Linear(Role::kProjection, prefix + "self_attn.o_proj", width, q, false),
         .layer = i,
         .heads = config.heads,

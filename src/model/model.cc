@@ -20,10 +20,13 @@ std::unique_ptr<Model> LoadModel(const std::string& folder, std::unique_ptr<Back
   Checkpoint checkpoint = Checkpoint::Open(folder);
   const ModelConfig config = LoadConfig(checkpoint);
   switch (config.architecture) {
-    case Architecture::kOcr2: return std::make_unique<Ocr2>(config, std::move(checkpoint), std::move(backend));
-    case Architecture::kOcr1: break;
+    case Architecture::kOcr2:
+      return std::make_unique<Ocr2>(config, std::move(checkpoint), std::move(backend));
+    case Architecture::kOcr1:
+      break;
   }
-  throw Error(ErrorKind::kUnsupported, "DeepSeek-OCR (V1) cannot be run yet", folder, "use a DeepSeek-OCR-2 checkpoint");
+  throw Error(ErrorKind::kUnsupported, "DeepSeek-OCR (V1) cannot be run yet", folder,
+              "use a DeepSeek-OCR-2 checkpoint");
 }
 
 }  // namespace quire

@@ -69,8 +69,8 @@ std::vector<float> ResizeLinear(const std::vector<float>& table, int rows, int t
     const int low = static_cast<int>(source), high = std::min(low + 1, rows - 1);
     const float part = source - static_cast<float>(low);
     for (int c = 0; c < width; ++c)
-      out[static_cast<size_t>(i) * width + c] =
-          (1 - part) * table[static_cast<size_t>(low) * width + c] + part * table[static_cast<size_t>(high) * width + c];
+      out[static_cast<size_t>(i) * width + c] = (1 - part) * table[static_cast<size_t>(low) * width + c] +
+                                                part * table[static_cast<size_t>(high) * width + c];
   }
   return out;
 }

@@ -12,15 +12,18 @@ Qwen2Encoder::Qwen2Encoder(const EncoderConfig& config, WeightMap& weights, Back
   const int width = config.hidden, head_dim = config.head_dim;
   const int q = config.heads * head_dim, kv = config.kv_heads * head_dim;
   queries_[config.queries_768] = weights.Matrix(Role::kTable, prefix + "query_768.weight", {config.queries_768, width});
-  queries_[config.queries_1024] = weights.Matrix(Role::kTable, prefix + "query_1024.weight", {config.queries_1024, width});
+  queries_[config.queries_1024] =
+      weights.Matrix(Role::kTable, prefix + "query_1024.weight", {config.queries_1024, width});
   for (int i = 0; i < config.layers; ++i) {
     const std::string layer = prefix + "model.model.layers." + std::to_string(i) + ".";
     blocks_.push_back({
         .norm1 = weights.RmsNorm(layer + "input_layernorm", width, config.rms_eps),
         .norm2 = weights.RmsNorm(layer + "post_attention_layernorm", width, config.rms_eps),
-        .qkv = weights.Joined(Role::kVision, layer + "self_attn.", {{"q_proj", q}, {"k_proj", kv}, {"v_proj", kv}}, width, true),
+        .qkv = weights.Joined(Role::kVision, layer + "self_attn.", {{"q_proj", q}, {"k_proj", kv}, {"v_proj", kv}},
+                              width, true),
         .out = weights.Linear(Role::kVision, layer + "self_attn.o_proj", width, q, false),
-        .gate_up = weights.Joined(Role::kVision, layer + "mlp.", {{"gate_proj", config.ffn}, {"up_proj", config.ffn}}, width, false),
+        .gate_up = weights.Joined(Role::kVision, layer + "mlp.", {{"gate_proj", config.ffn}, {"up_proj", config.ffn}},
+                                  width, false),
         .down = weights.Linear(Role::kVision, layer + "mlp.down_proj", width, config.ffn, false),
         .heads = config.heads,
         .kv_heads = config.kv_heads,

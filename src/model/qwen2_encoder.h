@@ -17,7 +17,8 @@ class Qwen2Encoder {
   Qwen2Encoder(const EncoderConfig& config, WeightMap& weights, Backend& backend);
 
   // features [views, n, width], row-major over the grid, n one of the two query counts -> [views, n, width]: what the
-  // n queries have read, after the final norm. The result is taken from c.arena. Throws Error{kUnsupported} for another n.
+  // n queries have read, after the final norm. The result is taken from c.arena. Throws Error{kUnsupported} for another
+  // n.
   View Forward(Context& c, const View& features) const;
 
  private:

@@ -13,8 +13,9 @@ Sam::Sam(const SamConfig& config, WeightMap& weights, std::span<const int> view_
   const int width = config.width, head_dim = width / config.heads;
   WeightStore& store = weights.store();
 
-  patch_embed_ = {weights.Matrix(Role::kConv, prefix + "patch_embed.proj.weight", {width, 3, config.patch_px, config.patch_px}),
-                  weights.Vector(prefix + "patch_embed.proj.bias", width)};
+  patch_embed_ = {
+      weights.Matrix(Role::kConv, prefix + "patch_embed.proj.weight", {width, 3, config.patch_px, config.patch_px}),
+      weights.Vector(prefix + "patch_embed.proj.bias", width)};
   const std::vector<float> positions =
       store.Take(prefix + "pos_embed", {1, config.grid, config.grid, width}).ToFloats();
   for (const int side_px : view_sides_px) {
@@ -50,7 +51,8 @@ Sam::Sam(const SamConfig& config, WeightMap& weights, std::span<const int> view_
   }
 
   auto convolution = [&](const std::string& name, int out, int in, int kernel, int stride) {
-    return Convolution{weights.Matrix(Role::kConv, prefix + name + ".weight", {out, in, kernel, kernel}), kernel, stride, kernel / 2};
+    return Convolution{weights.Matrix(Role::kConv, prefix + name + ".weight", {out, in, kernel, kernel}), kernel,
+                       stride, kernel / 2};
   };
   neck1_ = convolution("neck.0", config.neck, width, 1, 1);
   neck1_norm_ = weights.LayerNorm(prefix + "neck.1", config.neck, config.eps);
@@ -71,7 +73,8 @@ View Sam::Forward(Context& c, const View& pixels) const {
   const int64_t views = pixels.shape[0], grid = pixels.shape[1] / config_.patch_px;
   const auto positions = positions_.find(grid);
   if (positions == positions_.end())
-    throw Error(ErrorKind::kUnsupported, "no position tables for views of " + std::to_string(pixels.shape[1]) + " pixels");
+    throw Error(ErrorKind::kUnsupported,
+                "no position tables for views of " + std::to_string(pixels.shape[1]) + " pixels");
 
   const View features = c.arena.Take(pixels.dtype, {views, grid / 4, grid / 4, config_.out});
   const Arena::Scope scope(c.arena);

@@ -36,7 +36,7 @@ class Sam {
   std::vector<VitBlock> blocks_;
   std::vector<RelativePositions> window_relative_;  // of each windowed block (none at a global one's place)
   // By side of the grid of patches:
-  std::map<int64_t, WeightPtr> positions_;                          // [grid, grid, width]
+  std::map<int64_t, WeightPtr> positions_;                           // [grid, grid, width]
   std::map<int64_t, std::vector<RelativePositions>> grid_relative_;  // of each global block (none at a windowed one's)
   Convolution neck1_, neck2_, down2_, down3_;
   LayerNormWeights neck1_norm_, neck2_norm_;

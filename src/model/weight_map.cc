@@ -18,7 +18,9 @@ WeightPtr WeightMap::Matrix(Role role, const std::string& name, const Shape& sha
   return Prepare(role, {&tensor, 1});
 }
 
-WeightPtr WeightMap::Vector(const std::string& name, int64_t n) { return Matrix(Role::kVector, name, {n}); }
+WeightPtr WeightMap::Vector(const std::string& name, int64_t n) {
+  return Matrix(Role::kVector, name, {n});
+}
 
 WeightPtr WeightMap::Table(const std::vector<float>& values, const Shape& shape) {
   const HostTensor tensor{"", values.data(), DType::kF32, shape};

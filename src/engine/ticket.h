@@ -1,0 +1,32 @@
+// The caller's end of a request.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "engine/request.h"
+
+namespace quire {
+
+// Shared by the caller and the engine. The caller reads events on any one thread; the engine adds them. Events are
+// never dropped: at most one a token, and a request has an end.
+class Ticket {
+ public:
+  // The next event; waits for it. After EndEvent there is none: not to be called again.
+  Event Next();
+  // Asks the engine to stop; the last event then says kCanceled, unless the request has ended already. Any thread.
+  void Cancel() { canceled_ = true; }
+
+  bool canceled() const { return canceled_; }
+  void Put(Event event);  // of the engine
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable there_;
+  std::deque<Event> events_;
+  std::atomic<bool> canceled_{false};
+};
+
+}  // namespace quire
