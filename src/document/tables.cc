@@ -24,7 +24,9 @@ bool IsLetter(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0;
 }
 
-bool EndsTagName(char c) { return c == '>' || c == '/' || kBlanks.find(c) != kBlanks.npos; }
+bool EndsTagName(char c) {
+  return c == '>' || c == '/' || kBlanks.find(c) != kBlanks.npos;
+}
 
 std::string Lower(std::string_view text) {
   std::string lower(text);
