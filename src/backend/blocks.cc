@@ -69,7 +69,8 @@ void Backend::Run(Context& c, const AttentionBlock& block, const StepInputs& in,
   RmsNorm(c, x, block.norm, norm);
   const int all_heads = block.heads + 2 * block.kv_heads;
   const View qkv = c.arena.Take(x.dtype, {x.rows(), all_heads, block.head_dim});
-  Linear(c, norm, *block.qkv.weight, block.qkv.bias.get(), Activation::kNone, {}, qkv, in.prompt_rows());
+  Linear(c, norm, *block.qkv.weight, block.qkv.bias.get(), Activation::kNone, {},
+         qkv.Reshaped({x.rows(), int64_t{all_heads} * block.head_dim}), in.prompt_rows());
   Rope(c, qkv, 0, block.heads + block.kv_heads, in.positions_view(), block.rope_theta);
   AppendKv(c, in, qkv, block.layer, block.heads, block.kv_heads, *state.kv);
   const View mixed = c.arena.Take(x.dtype, {x.rows(), int64_t{block.heads} * block.head_dim});

@@ -15,6 +15,13 @@ float Dot(const float* a, const float* b, int64_t n) {
   return sum;
 }
 
+// out[j] = sum over i < n of x[i] m[i][j], j < width, for rows of m `stride` apart.
+QUIRE_CLONES void MultiplyAdd(const float* x, int64_t n, const float* m, int64_t stride, int64_t width, float* out) {
+  std::fill_n(out, width, 0.0f);
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < width; ++j) out[j] += x[i] * m[i * stride + j];
+}
+
 // Keys of one head, transposed to [d, keys] so that the inner loop runs over keys, and its values [keys, d].
 struct HeadKeys {
   HeadKeys(int64_t count, int64_t d)
@@ -24,17 +31,9 @@ struct HeadKeys {
     std::copy_n(value, d_, values.begin() + at * d_);
   }
   // logits[j] = q . key j for j in [0, n)
-  void Products(const float* q, int64_t n, float* logits) const {
-    std::fill_n(logits, n, 0.0f);
-    for (int64_t i = 0; i < d_; ++i)
-      for (int64_t j = 0; j < n; ++j) logits[j] += q[i] * keys[i * count_ + j];
-  }
+  void Products(const float* q, int64_t n, float* logits) const { MultiplyAdd(q, d_, keys.data(), count_, n, logits); }
   // out = sum of p[j] value j
-  void Mix(const float* p, int64_t n, float* out) const {
-    std::fill_n(out, d_, 0.0f);
-    for (int64_t j = 0; j < n; ++j)
-      for (int64_t i = 0; i < d_; ++i) out[i] += p[j] * values[j * d_ + i];
-  }
+  void Mix(const float* p, int64_t n, float* out) const { MultiplyAdd(p, n, values.data(), d_, d_, out); }
   std::vector<float> keys, values;
 
  private:

@@ -33,6 +33,14 @@ struct ReferenceKvCache : KvCache {
   std::vector<float> values;
 };
 
+// Compiled once for each instruction set and chosen at load; the results are the same bits, since no sum is reordered and
+// no multiply-add fused.
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#define QUIRE_CLONES __attribute__((target_clones("default", "avx2", "avx512f"), optimize("O3")))
+#else
+#define QUIRE_CLONES
+#endif
+
 // out[m, n] = x[m, k] w[k, n] for one block of rows, each output's sum in ascending k.
 void Multiply(const float* x, int64_t rows, int64_t k, const float* w, int64_t n, float* out);
 

@@ -26,7 +26,7 @@ float Activate(float x, Activation act) {
 
 }  // namespace
 
-void Multiply(const float* x, int64_t rows, int64_t k, const float* w, int64_t n, float* out) {
+QUIRE_CLONES void Multiply(const float* x, int64_t rows, int64_t k, const float* w, int64_t n, float* out) {
   float part[kRowBlock][kColumnBlock];
   for (int64_t m0 = 0; m0 < rows; m0 += kRowBlock) {
     const int64_t m = std::min(kRowBlock, rows - m0);

@@ -1,0 +1,37 @@
+#include "document/page_pixels.h"
+
+#include <utility>
+
+#include "image/normalise.h"
+#include "image/resize.h"
+
+namespace quire {
+namespace {
+
+Image Lay(const Image& resized, const ViewPlan& view) {
+  return Crop(resized, {-view.left_px, -view.top_px, view.side_px, view.side_px}, kPadGrey);
+}
+
+}  // namespace
+
+Image RenderView(const Image& picture, const ViewPlan& view) {
+  return Lay(Resize(picture, view.resized.width_px, view.resized.height_px), view);
+}
+
+std::shared_ptr<const PagePixels> MakePagePixels(const Image& picture, PagePlan plan) {
+  auto page = std::make_shared<PagePixels>();
+  SizePx size;
+  Image resized;
+  for (const ViewPlan& view : plan.views) {
+    if (view.resized != size) {  // all tiles are cut from one resized picture
+      size = view.resized;
+      resized = Resize(picture, size.width_px, size.height_px);
+    }
+    const Image square = Lay(resized, view);
+    NormaliseView(square, page->views.emplace_back(square.rgb.size()).data());
+  }
+  page->plan = std::move(plan);
+  return page;
+}
+
+}  // namespace quire
