@@ -13,20 +13,38 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-// Log of the sum of exp(logits); refuses what no softmax is defined for.
+[[noreturn]] void RefuseLogits(std::span<const float> logits) {
+  auto odd = std::find_if(logits.begin(), logits.end(), [](float logit) { return !(logit < -kNever); });
+  if (odd == logits.end()) odd = logits.begin();  // all are -inf
+  throw Error(
+      ErrorKind::kInternal,
+      "wanted numbers for logits, found " + std::to_string(*odd) + " for token " + std::to_string(odd - logits.begin()),
+      {}, "the weights are damaged or a kernel of this device is at fault");
+}
+
+// Log of the sum of exp(logits); refuses a row without one. In float, summed in double: off by no more than 1e-7.
 double LogSumExp(std::span<const float> logits) {
-  float largest = kNever;
-  for (size_t id = 0; id < logits.size(); ++id) {
-    if (std::isnan(logits[id]) || logits[id] == -kNever)
-      throw Error(ErrorKind::kInternal,
-                  "wanted numbers for logits, found " + std::to_string(logits[id]) + " for token " + std::to_string(id),
-                  {}, "the weights or a kernel of this device are at fault");
-    largest = std::max(largest, logits[id]);
-  }
-  if (largest == kNever) throw Error(ErrorKind::kInternal, "wanted a possible token, found only logits of -inf");
+  const float largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
+  for (const float logit : logits) sum += std::exp(logit - largest);
+  if (!(sum >= 1)) RefuseLogits(logits);  // NaN where a logit is NaN or the largest is infinite
   return largest + std::log(sum);
+}
+
+bool IsBanned(std::span<const int32_t> banned, size_t token) {
+  return std::binary_search(banned.begin(), banned.end(), static_cast<int32_t>(token));
+}
+
+// The largest logit, of equals the lowest id; -1 when every token is banned or -inf.
+int32_t Greedy(std::span<const float> logits, std::span<const int32_t> banned) {
+  int32_t best = -1;
+  float largest = kNever;
+  for (size_t token = 0; token < logits.size(); ++token) {
+    if (!(logits[token] > largest) || IsBanned(banned, token)) continue;
+    largest = logits[token];
+    best = static_cast<int32_t>(token);
+  }
+  return best;
 }
 
 struct Candidate {
@@ -44,11 +62,9 @@ bool MoreProbable(const Candidate& a, const Candidate& b) {
 std::vector<Candidate> Candidates(std::span<const float> logits, std::span<const int32_t> banned) {
   std::vector<Candidate> candidates;
   candidates.reserve(logits.size());
-  for (size_t id = 0; id < logits.size(); ++id) {
-    const auto token = static_cast<int32_t>(id);
-    if (logits[id] == kNever) continue;
-    if (!std::binary_search(banned.begin(), banned.end(), token)) candidates.push_back({token, logits[id], 0});
-  }
+  for (size_t token = 0; token < logits.size(); ++token)
+    if (logits[token] > kNever && !IsBanned(banned, token))
+      candidates.push_back({static_cast<int32_t>(token), logits[token], 0});
   return candidates;
 }
 
@@ -76,7 +92,9 @@ void KeepTopP(float top_p, std::vector<Candidate>* candidates) {
   candidates->resize(kept);
 }
 
+// One of the candidates at random, -1 when there are none.
 int32_t Draw(std::vector<Candidate> candidates, const SamplingParams& params, uint64_t token_index) {
+  if (candidates.empty()) return -1;
   if (params.top_k > 0) KeepMostProbable(params.top_k, &candidates);
   const float largest = std::min_element(candidates.begin(), candidates.end(), MoreProbable)->logit;
   for (Candidate& candidate : candidates)
@@ -97,21 +115,24 @@ std::vector<int32_t> BannedTokens(const SamplingParams& params, std::span<const 
                                   std::span<const int32_t> prompt_ids) {
   const auto n = static_cast<size_t>(std::max(params.ngram_size, 0));
   if (n < 2) return {};
+  std::span<const int32_t> ids = generated_ids;
   std::vector<int32_t> whole;
+  auto window = static_cast<size_t>(std::max(params.ngram_window, 0));
   if (params.ngram_over_prompt) {
     whole.assign(prompt_ids.begin(), prompt_ids.end());
     whole.insert(whole.end(), generated_ids.begin(), generated_ids.end());
+    ids = whole;
+    window = whole.size();
   }
-  const std::span<const int32_t> ids = params.ngram_over_prompt ? whole : generated_ids;
-  const size_t window = params.ngram_over_prompt ? ids.size() : static_cast<size_t>(std::max(params.ngram_window, 0));
-  std::vector<int32_t> banned;
-  if (ids.size() < n) return banned;
+  if (ids.size() < n) return {};
   const auto prefix = ids.last(n - 1);
-  for (size_t i = ids.size() - std::min(window, ids.size()); i + n <= ids.size(); ++i)
-    if (std::equal(prefix.begin(), prefix.end(), ids.begin() + i)) banned.push_back(ids[i + n - 1]);
-  std::erase_if(banned, [&](int32_t token) {
-    return std::count(params.ngram_whitelist.begin(), params.ngram_whitelist.end(), token) > 0;
-  });
+  const auto& whitelist = params.ngram_whitelist;
+  std::vector<int32_t> banned;
+  for (size_t i = ids.size() - std::min(window, ids.size()); i + n <= ids.size(); ++i) {
+    const int32_t next = ids[i + n - 1];
+    if (std::find(whitelist.begin(), whitelist.end(), next) != whitelist.end()) continue;
+    if (std::equal(prefix.begin(), prefix.end(), ids.begin() + i)) banned.push_back(next);
+  }
   std::sort(banned.begin(), banned.end());
   banned.erase(std::unique(banned.begin(), banned.end()), banned.end());
   return banned;
@@ -129,12 +150,14 @@ Sample SampleRow(std::span<const float> logits, const SamplingParams& params, st
                  std::span<const int32_t> prompt_ids, uint64_t token_index) {
   QUIRE_CHECK(!logits.empty());
   const double log_sum = LogSumExp(logits);
-  std::vector<Candidate> candidates = Candidates(logits, BannedTokens(params, generated_ids, prompt_ids));
-  if (candidates.empty()) candidates = Candidates(logits, {});
-
+  const std::vector<int32_t> banned = BannedTokens(params, generated_ids, prompt_ids);
+  auto choose = [&](std::span<const int32_t> without) {
+    return params.temperature > 0 ? Draw(Candidates(logits, without), params, token_index) : Greedy(logits, without);
+  };
   Sample sample;
-  sample.token = params.temperature > 0 ? Draw(std::move(candidates), params, token_index)
-                                        : std::min_element(candidates.begin(), candidates.end(), MoreProbable)->token;
+  sample.token = choose(banned);
+  if (sample.token < 0) sample.token = choose({});
+
   sample.logprob = static_cast<float>(logits[sample.token] - log_sum);
   if (params.top_logprobs > 0) {
     std::vector<Candidate> most = Candidates(logits, {});

@@ -48,6 +48,10 @@ class MatchMemory {
 
 }  // namespace
 
+bool SplitPattern::BuiltIn() {
+  return true;
+}
+
 struct SplitPattern::Compiled {
   explicit Compiled(const std::string& pattern) {
     int error = 0;
@@ -82,6 +86,10 @@ void SplitPattern::Split(std::string_view text, std::vector<std::string_view>* p
 }
 
 #else
+
+bool SplitPattern::BuiltIn() {
+  return false;
+}
 
 struct SplitPattern::Compiled {
   explicit Compiled(const std::string&) {}

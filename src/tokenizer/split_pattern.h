@@ -11,6 +11,9 @@ namespace quire {
 // A compiled pattern. Immutable: copies share it, any thread may split with it.
 class SplitPattern {
  public:
+  // Whether this build can split (it has PCRE2). Without, patterns are checked only for what is not known here.
+  static bool BuiltIn();
+
   // regex: as in tokenizer.json. Throws Error{kBadModel} when it is malformed or holds what is not known here.
   explicit SplitPattern(const std::string& regex);
 

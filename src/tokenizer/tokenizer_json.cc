@@ -130,12 +130,8 @@ void ReadPreTokenizer(const Json& pre_tokenizer, TokenizerJson* out) {
   WantType(pre_tokenizer, "Sequence");
   const Json::Array& steps = Array(pre_tokenizer, "pretokenizers");
   if (steps.empty()) Refuse("wanted Split steps and a ByteLevel step, found none");
-  ForEach(steps, [&](const Json& step) {
-    if (&step == &steps.back()) {
-      WantByteLevel(step);
-    } else {
-      ReadSplit(step, out);
-    }
+  Within("pretokenizers", [&] {
+    ForEach(steps, [&](const Json& step) { &step == &steps.back() ? WantByteLevel(step) : ReadSplit(step, out); });
   });
 }
 
