@@ -54,8 +54,8 @@ class Lister {
       const int rows = 2 * (global ? sam.grid : sam.window) - 1;
       AddLayerNorm(block + "norm1", sam.width);
       AddBiased(block + "attn.qkv", 3 * sam.width, sam.width);
-      Add(block + "attn.rel_pos_h", {rows, sam.width / sam.heads}, TensorRole::kPosition);
-      Add(block + "attn.rel_pos_w", {rows, sam.width / sam.heads}, TensorRole::kPosition);
+      Add(block + "attn.rel_pos_h", {rows, sam.width / sam.heads}, TensorRole::kRelative);
+      Add(block + "attn.rel_pos_w", {rows, sam.width / sam.heads}, TensorRole::kRelative);
       AddBiased(block + "attn.proj", sam.width, sam.width);
       AddLayerNorm(block + "norm2", sam.width);
       AddBiased(block + "mlp.lin1", sam.mlp, sam.width);

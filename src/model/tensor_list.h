@@ -7,12 +7,13 @@
 
 namespace quire {
 
-// What a tensor is for; decides the values of a random one (random_checkpoint.h).
+// What a tensor is for; decides the values of a random one (random_tensor.h).
 enum class TensorRole {
   kProduct,    // matrix or convolution; axis 0: outputs, the others: inputs
   kRouter,     // matrix that scores experts
   kEmbedding,  // rows looked up, and vectors that stand among them
-  kPosition,   // added to rows, or to the logits of an attention
+  kPosition,   // added to rows
+  kRelative,   // rows whose product with a query is added to the logits of an attention
   kNorm,       // multiplies a normalised row
   kBias,
 };
