@@ -165,11 +165,9 @@ std::vector<Strip> PlanStrips(const Image& page, const StripLimits& limits) {
     const double left_over = fill(top, bottom);
     const double share = left_over / std::ceil(left_over);
     const Cut above = cut;
-    if (left_over <= 1) {
-      cut = {bottom, page.height_px};
-    } else {
-      cut = FindCut(rows, row_at(top, share * (1 - kReach)), row_at(top, std::min(share * (1 + kReach), 1.0)));
-    }
+    const int first = std::max(row_at(top, share * (1 - kReach)), above.row + 1);
+    const int last = std::max(row_at(top, std::min(share * (1 + kReach), 1.0)), first);
+    cut = left_over <= 1 || first >= bottom ? Cut{bottom, page.height_px} : FindCut(rows, first, last);
     Strip strip{{block.left_px, top, block.width_px, cut.row - top}};
     strip.text_px = TextHeight(rows.pieces, top, cut.row);
     const double scale = limits.view_px / static_cast<double>(std::max(block.width_px, cut.row - top));
