@@ -1,0 +1,184 @@
+#include "image/strips.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "image/ink.h"
+
+namespace quire {
+namespace {
+
+constexpr int kLeastLetterPx = 4;       // lower pieces are dots, rules and specks
+constexpr int kLeastPiecePixels = 3;    // fewer are noise, not ink
+constexpr double kEmsOfLetter = 2;      // x-heights are 0.46 to 0.55 em
+constexpr double kMostEmsOfLetter = 3;  // higher pieces are pictures and frames
+constexpr double kMarginEms = 1;        // of paper kept around what is on the page
+constexpr double kOverlapEms = 1.5;     // a line, repeated when a cut goes through text
+constexpr double kEmError = 0.1;        // of the estimate
+constexpr double kReach = 0.25;         // how far a strip may be from its even share for the sake of a better cut
+constexpr double kSameGap = 0.7;        // gaps are alike down to this share of the widest
+constexpr double kBlockGap = 1.5;       // a gap this much wider than usual parts blocks
+
+int Median(std::vector<int>* values) {
+  if (values->empty()) return 0;
+  const auto middle = values->begin() + static_cast<std::ptrdiff_t>(values->size() / 2);
+  std::nth_element(values->begin(), middle, values->end());
+  return *middle;
+}
+
+// The em of the text among pieces whose upper edge is in rows [top, bottom); 0: no text. Pieces are ordered by that
+// edge.
+double TextHeight(const std::vector<InkPiece>& pieces, int top, int bottom) {
+  auto piece = std::ranges::lower_bound(pieces, top, {}, [](const InkPiece& p) { return p.box.top_px; });
+  std::vector<int> heights;
+  for (; piece != pieces.end() && piece->box.top_px < bottom; ++piece)
+    if (piece->box.height_px >= kLeastLetterPx) heights.push_back(piece->box.height_px);
+  const int first = Median(&heights);
+  std::erase_if(heights, [first](int height) { return height * 2 < first; });  // dots, commas, hyphens
+  return kEmsOfLetter * Median(&heights);
+}
+
+// A dark border that a scanner left: it lies at an edge of the page and spans most of it.
+bool IsBorder(const RectPx& box, const Image& page) {
+  const bool at_side = box.left_px == 0 || box.left_px + box.width_px == page.width_px;
+  const bool at_end = box.top_px == 0 || box.top_px + box.height_px == page.height_px;
+  return (at_side && box.height_px * 2 > page.height_px) || (at_end && box.width_px * 2 > page.width_px);
+}
+
+struct Gap {
+  int begin, end;  // rows
+  int height() const { return end - begin; }
+};
+
+// The runs of rows without pixels that have a row in [first, last], whole.
+std::vector<Gap> FindGaps(const std::vector<int>& pixels, int first, int last) {
+  std::vector<Gap> gaps;
+  for (int y = first; y <= last; ++y) {
+    if (pixels[y] > 0) continue;
+    Gap gap{y, y};
+    while (gap.begin > 0 && pixels[gap.begin - 1] == 0) --gap.begin;
+    while (gap.end < static_cast<int>(pixels.size()) && pixels[gap.end] == 0) ++gap.end;
+    gaps.push_back(gap);
+    y = gap.end;
+  }
+  return gaps;
+}
+
+// A page as one column of rows.
+struct Rows {
+  std::vector<InkPiece> pieces;
+  std::vector<int> ink, text;   // pixels of each row, without noise and borders
+  std::vector<int> text_above;  // rows with text above row i, i in [0, height]
+  RectPx block;                 // around all ink, with a margin
+  double em_px = 0;
+  int usual_gap_px = 0;  // between lines
+
+  // Lines of text in rows [top, bottom): a line has about an em of rows with text.
+  double Lines(int top, int bottom) const { return (text_above[bottom] - text_above[top]) / em_px; }
+};
+
+Rows FindRows(const Image& page) {
+  Ink ink = FindInk(page);
+  Rows rows;
+  rows.em_px = TextHeight(ink.pieces, 0, page.height_px);
+  rows.ink.resize(page.height_px);
+  rows.text.resize(page.height_px);
+  for (const InkRun& run : ink.runs) {
+    const InkPiece& piece = ink.pieces[run.piece];
+    if (piece.pixels < kLeastPiecePixels || IsBorder(piece.box, page)) continue;
+    rows.ink[run.row] += run.end - run.begin;
+    if (piece.box.height_px >= kLeastLetterPx && piece.box.height_px <= kMostEmsOfLetter * rows.em_px)
+      rows.text[run.row] += run.end - run.begin;
+  }
+  int left = page.width_px, top = page.height_px, right = 0, bottom = 0;
+  for (const InkPiece& piece : ink.pieces) {
+    if (piece.pixels < kLeastPiecePixels || IsBorder(piece.box, page)) continue;
+    left = std::min(left, piece.box.left_px);
+    top = std::min(top, piece.box.top_px);
+    right = std::max(right, piece.box.left_px + piece.box.width_px);
+    bottom = std::max(bottom, piece.box.top_px + piece.box.height_px);
+  }
+  const int margin = static_cast<int>(kMarginEms * rows.em_px);
+  left = std::max(left - margin, 0);
+  top = std::max(top - margin, 0);
+  rows.block = {left, top, std::min(right + margin, page.width_px) - left,
+                std::min(bottom + margin, page.height_px) - top};
+
+  rows.text_above.push_back(0);
+  for (int pixels : rows.text) rows.text_above.push_back(rows.text_above.back() + (pixels > 0));
+  std::vector<int> gaps;
+  for (const Gap& gap : FindGaps(rows.ink, 0, page.height_px - 1))
+    if (gap.begin > 0 && gap.end < page.height_px) gaps.push_back(gap.height());
+  rows.usual_gap_px = Median(&gaps);
+  rows.pieces = std::move(ink.pieces);
+  return rows;
+}
+
+struct Cut {
+  int row = 0;
+  int gap_px = 0;  // rows without ink around it; 0: it goes through ink
+  bool through_text = false;
+};
+
+// Where to cut in rows [first, last]: in the last of the widest gaps without ink, else of those without text, else
+// where there is least text.
+Cut FindCut(const Rows& rows, int first, int last) {
+  for (const std::vector<int>* pixels : {&rows.ink, &rows.text}) {
+    const std::vector<Gap> gaps = FindGaps(*pixels, first, last);
+    if (gaps.empty()) continue;
+    const int widest = std::ranges::max(gaps, {}, &Gap::height).height();
+    const Gap gap =
+        *std::find_if(gaps.rbegin(), gaps.rend(), [&](const Gap& g) { return g.height() >= kSameGap * widest; });
+    return {std::clamp((gap.begin + gap.end) / 2, first, last), pixels == &rows.ink ? gap.height() : 0};
+  }
+  const auto least = std::min_element(rows.text.begin() + first, rows.text.begin() + last + 1);
+  return {static_cast<int>(least - rows.text.begin()), 0, true};
+}
+
+}  // namespace
+
+std::vector<Strip> PlanStrips(const Image& page, const StripLimits& limits) {
+  const Rows rows = FindRows(page);
+  const double em = rows.em_px;
+  const double whole_px = std::max(page.width_px, page.height_px);
+  if (em == 0 ||
+      (em * limits.view_px / whole_px >= limits.min_text_px && rows.Lines(0, page.height_px) <= limits.max_lines))
+    return {{{0, 0, page.width_px, page.height_px}, em}};
+
+  const RectPx& block = rows.block;
+  const int bottom = block.top_px + block.height_px;
+  // A strip higher than this is scaled by its height, and then its text is too small.
+  const double max_height = std::max<double>(block.width_px, em * limits.view_px / limits.min_text_px);
+  const auto fill = [&](int from, int to) {
+    return std::max(rows.Lines(from, to) / limits.max_lines, (to - from) / max_height);
+  };
+  // The last row down to which a strip from row `from` is at most this full.
+  const auto row_at = [&](int from, double full) {
+    int row = from + 1;
+    while (row < bottom && fill(from, row + 1) <= full) ++row;
+    return row;
+  };
+
+  std::vector<Strip> strips;
+  Cut cut{block.top_px, page.height_px};
+  for (int top = block.top_px; cut.row < bottom;) {
+    const double left_over = fill(top, bottom);
+    const double share = left_over / std::ceil(left_over);
+    const Cut above = cut;
+    const int first = std::max(row_at(top, share * (1 - kReach)), above.row + 1);
+    const int last = std::max(row_at(top, std::min(share * (1 + kReach), 1.0)), first);
+    cut = left_over <= 1 || first >= bottom ? Cut{bottom, page.height_px} : FindCut(rows, first, last);
+    Strip strip{{block.left_px, top, block.width_px, cut.row - top}};
+    strip.text_px = TextHeight(rows.pieces, top, cut.row);
+    const double scale = limits.view_px / static_cast<double>(std::max(block.width_px, cut.row - top));
+    strip.readable = strip.text_px == 0 || strip.text_px * scale >= limits.min_text_px * (1 - kEmError);
+    strip.starts_block = above.gap_px > kBlockGap * rows.usual_gap_px;
+    strip.overlaps_previous = top < above.row;
+    strips.push_back(strip);
+    const int overlap = cut.through_text ? static_cast<int>(kOverlapEms * em) : 0;
+    top = cut.row - std::min(overlap, (cut.row - top) / 2);
+  }
+  return strips;
+}
+
+}  // namespace quire
