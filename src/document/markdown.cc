@@ -103,7 +103,7 @@ std::string MarkdownStream::Finish() {
 void MarkdownStream::Open(const Region& head) {
   const bool label_is_text = head.marked && labels_ == Labels::kTexts;
   writer_.Begin(KindOf(head, labels_), head.boxes.size(), std::exchange(joins_, false) || label_is_text);
-  if (label_is_text && !writer_.options().pipe_tables) writer_.Text(head.label + "\n");
+  if (label_is_text && !writer_.options().pipe_tables) writer_.Text(std::string(Trim(head.label)) + "\n");
 }
 
 void MarkdownStream::Content(std::string_view more) {

@@ -191,7 +191,10 @@ std::vector<std::string> CheckTables(std::string_view text) {
   int number = 0;
   for (const HtmlTable& table : FindTables(text)) {
     const std::string name = "table " + std::to_string(++number);
-    if (!table.closed) faults.push_back(name + " has no end");
+    if (!table.closed) {
+      faults.push_back(name + " has no end");
+      continue;
+    }
     const std::vector<int> widths = RowWidths(table);
     if (widths.empty()) continue;
     const auto [least, most] = std::ranges::minmax(widths);
