@@ -58,7 +58,8 @@ std::map<std::string, std::vector<float>> RunStages(Ocr2& model, const PagePixel
   const auto rows = static_cast<int64_t>(page.plan.tokens.size());
   const DecoderState state = model.CreateState(1, 1, rows, &memory);
   std::vector<ViewInput> views;
-  for (size_t i = 0; i < page.views.size(); ++i) views.push_back({&page.plan, static_cast<int>(i), page.views[i].data(), 0});
+  for (size_t i = 0; i < page.views.size(); ++i)
+    views.push_back({&page.plan, static_cast<int>(i), page.views[i].data(), 0});
   model.See(c, views, state.embeddings);
   append("image_embeddings", state.embeddings);
   return stages;
@@ -81,13 +82,16 @@ struct Reading {
   EndEvent end;
 };
 
-Reading Read(Engine& engine, std::shared_ptr<const PagePixels> page, const Tokenizer& tokenizer, const std::string& after,
-             int max_tokens) {
+Reading Read(Engine& engine, std::shared_ptr<const PagePixels> page, const Tokenizer& tokenizer,
+             const std::string& after, int max_tokens) {
   Reading reading;
   engine.probe = [&](const Sequence&, std::span<const float> logits) {
     reading.logits.emplace_back(logits.begin(), logits.end());
   };
-  Request request{.before = {0}, .after = tokenizer.Encode(after), .page = std::move(page), .max_tokens = max_tokens,
+  Request request{.before = {0},
+                  .after = tokenizer.Encode(after),
+                  .page = std::move(page),
+                  .max_tokens = max_tokens,
                   .detect_loops = false};
   const auto ticket = engine.Submit(std::move(request));
   for (;;) {

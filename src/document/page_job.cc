@@ -1,0 +1,66 @@
+#include "document/page_job.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "image/strips.h"
+
+namespace quire {
+namespace {
+
+std::string Joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+StripLimits LimitsOf(const Geometry& geometry, const ModelCard& card) {
+  StripLimits limits;
+  limits.view_px = geometry.base_px;
+  if (card.smallest_text_px) limits.min_text_px = *card.smallest_text_px;
+  if (card.strip_max_lines) limits.max_lines = *card.strip_max_lines;
+  return limits;
+}
+
+}  // namespace
+
+int PageJob::image_tokens() const {
+  int sum = 0;
+  for (const PagePart& part : parts) sum += static_cast<int>(part.plan.tokens.size());
+  return sum;
+}
+
+PageJob PlanJob(const Image& page, const Geometry& geometry, const ModelCard& card, std::string_view mode,
+                int max_tiles) {
+  PageJob job;
+  job.mode = mode.empty() ? card.default_mode : mode;
+  if (!job.in_strips()) {
+    const Mode view_mode = FindMode(geometry, job.mode, max_tiles);
+    if (!std::ranges::count(card.modes, view_mode.name) && !card.modes.empty())
+      throw Error(ErrorKind::kUsage, "this model has no mode \"" + job.mode + "\"", "", "modes: " + Joined(card.modes));
+    job.parts.push_back(
+        {{0, 0, page.width_px, page.height_px}, PlanPage(geometry, page.width_px, page.height_px, view_mode)});
+    return job;
+  }
+  if (!card.smallest_text_px)
+    throw Error(ErrorKind::kUsage,
+                "mode strips is for models that name a smallest readable text, which this one does not", "",
+                "modes: " + Joined(card.modes));
+  const Mode strip_mode = FindMode(geometry, "", max_tiles);
+  int too_small = 0;
+  for (const Strip& strip : PlanStrips(page, LimitsOf(geometry, card))) {
+    const RectPx& rect = strip.rect;
+    job.parts.push_back({rect, PlanPage(geometry, rect.width_px, rect.height_px, strip_mode),
+                         !job.parts.empty() && !strip.starts_block});
+    too_small += !strip.readable;
+    if (strip.overlaps_previous)
+      job.warnings.push_back("no row without text near " + std::to_string(rect.top_px) +
+                             " px: the text there may be read twice");
+  }
+  if (too_small > 0)
+    job.warnings.push_back(std::to_string(too_small) + " of " + std::to_string(job.parts.size()) +
+                           " strips hold text smaller than this model reads");
+  return job;
+}
+
+}  // namespace quire

@@ -1,0 +1,290 @@
+#include "document/page_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <deque>
+#include <utility>
+
+#include "document/page_pixels.h"
+#include "image/paper.h"
+#include "image/resize.h"
+
+namespace quire {
+namespace {
+
+// Parts of one page in the engine at once: they share its steps, and their pixels are in memory.
+constexpr size_t kPartsAhead = 4;
+
+struct RegionList : RegionSink {
+  void Close(Region region) override { regions.push_back(std::move(region)); }
+  std::vector<Region> regions;
+};
+
+// The worse of two: a page is as its worst part.
+PageStatus Worse(PageStatus a, PageStatus b) {
+  constexpr std::array kOrder = {PageStatus::kBlank,  PageStatus::kOk,   PageStatus::kDoubtful,
+                                 PageStatus::kLength, PageStatus::kLoop, PageStatus::kError};
+  return std::ranges::find(kOrder, a) < std::ranges::find(kOrder, b) ? b : a;
+}
+
+std::string Percent(double share) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%.0f%%", 100 * share);
+  return text;
+}
+
+// How one part ended, as its page's record says it.
+struct PartEnd {
+  PageStatus status;
+  std::string reason;
+};
+
+PartEnd Judge(const EndEvent& end) {
+  switch (end.reason) {
+    case EndReason::kStop:
+      break;
+    case EndReason::kLength:
+      return {PageStatus::kLength,
+              "the text was cut at the limit of " + std::to_string(end.usage.max_tokens) + " tokens"};
+    case EndReason::kLoop:
+      return {PageStatus::kLoop, "the text began to repeat itself: " + end.detail};
+    case EndReason::kCanceled:
+      return {PageStatus::kError, "canceled"};
+    case EndReason::kDeadline:
+      return {PageStatus::kError, "the time limit passed"};
+    case EndReason::kError:
+      return {PageStatus::kError, end.detail};
+  }
+  if (end.usage.output_tokens == 0) return {PageStatus::kBlank, "the model found no text"};
+  if (end.confidence.doubtful())
+    return {PageStatus::kDoubtful,
+            Percent(end.confidence.improbable_share()) +
+                " of the tokens are improbable to the model itself: the text is likely not what is on the page"};
+  return {PageStatus::kOk, ""};
+}
+
+std::optional<PageError> ErrorOf(const EndEvent& end) {
+  if (end.error) return PageError{end.error->kind(), end.error->what()};
+  if (end.reason == EndReason::kCanceled) return PageError{ErrorKind::kCanceled, "canceled"};
+  if (end.reason == EndReason::kDeadline) return PageError{ErrorKind::kDeadline, "the time limit passed"};
+  return std::nullopt;
+}
+
+// The parts of one page on their way through the engine, a few at a time.
+class Parts {
+ public:
+  Parts(Engine& engine, const Image& page, const PageJob& job, Request recipe)
+      : engine_(engine), page_(page), job_(job), recipe_(std::move(recipe)) {}
+  ~Parts() {
+    for (const auto& ticket : tickets_) ticket->Cancel();
+  }
+
+  // The ticket of the next part; those behind it are submitted too.
+  std::shared_ptr<Ticket> Next() {
+    while (next_ < job_.parts.size() && tickets_.size() < kPartsAhead) Submit(job_.parts[next_++]);
+    auto ticket = tickets_.front();
+    tickets_.pop_front();
+    return ticket;
+  }
+
+ private:
+  void Submit(const PagePart& part) {
+    Request request = recipe_;
+    const bool whole = part.rect == RectPx{0, 0, page_.width_px, page_.height_px};
+    request.page = MakePagePixels(whole ? page_ : Crop(page_, part.rect), part.plan);
+    tickets_.push_back(engine_.Submit(std::move(request)));
+  }
+
+  Engine& engine_;
+  const Image& page_;
+  const PageJob& job_;
+  Request recipe_;
+  size_t next_ = 0;
+  std::deque<std::shared_ptr<Ticket>> tickets_;
+};
+
+void AddTimes(const Usage& usage, PageRecord* record) {
+  const std::pair<const char*, double> stages[] = {{"queued", usage.queued_ms},
+                                                   {"vision", usage.vision_ms},
+                                                   {"prefill", usage.prefill_ms},
+                                                   {"decode", usage.decode_ms}};
+  for (const auto& [name, ms] : stages) {
+    const auto it = std::ranges::find(record->times_ms, name, &std::pair<std::string, double>::first);
+    if (it == record->times_ms.end()) {
+      record->times_ms.emplace_back(name, ms);
+    } else {
+      it->second += ms;
+    }
+  }
+}
+
+}  // namespace
+
+PageReader::PageReader(Engine& engine, const Tokenizer& tokenizer, ModelCard card, std::string model_name)
+    : engine_(engine), tokenizer_(tokenizer), card_(std::move(card)), model_name_(std::move(model_name)) {}
+
+ReadOptions PageReader::DefaultOptions() const {
+  ReadOptions options;
+  options.guard = card_.guard;
+  return options;
+}
+
+PageReader::Prompt PageReader::MakePrompt(const ReadOptions& options) const {
+  Prompt prompt;
+  prompt.labels = Labels::kKinds;
+  if (options.prompt) {
+    prompt.text = *options.prompt;
+  } else {
+    const Task& task = options.task.empty() ? card_.tasks.front() : FindTask(card_.tasks, options.task);
+    prompt.task = task.name;
+    prompt.text = PromptOf(task, options.task_text);
+    prompt.labels = task.labels;
+  }
+  const PromptParts parts = SplitPrompt(prompt.text);
+  prompt.before = {engine_.config().lm.bos_id};
+  const std::vector<int32_t> before = tokenizer_.Encode(parts.before);
+  prompt.before.insert(prompt.before.end(), before.begin(), before.end());
+  prompt.after = tokenizer_.Encode(parts.after);
+  return prompt;
+}
+
+SamplingParams PageReader::MakeSampling(const ReadOptions& options) const {
+  SamplingParams sampling{.temperature = options.temperature,
+                          .top_p = options.top_p,
+                          .top_k = options.top_k,
+                          .seed = options.seed,
+                          .ngram_size = options.guard.ngram_size,
+                          .ngram_window = options.guard.ngram_window,
+                          .ngram_over_prompt = options.guard.whole_sequence};
+  for (const std::string& token : options.guard.whitelist)
+    sampling.ngram_whitelist.push_back(tokenizer_.TokenOrThrow(token));
+  return sampling;
+}
+
+void PageReader::Check(const ReadOptions& options) const {
+  MakePrompt(options);
+  MakeSampling(options);
+  PlanJob(Image(64, 64, 255), engine_.config().geometry, card_, options.mode, options.max_tiles);
+}
+
+PageRecord PageReader::NewRecord(const std::string& source, int page_number) const {
+  PageRecord record;
+  record.source = source;
+  record.page = page_number;
+  record.model = model_name_;
+  record.dtype = Name(engine_.backend_info().dtype);
+  record.device = engine_.backend_info().name;
+  return record;
+}
+
+PageRecord PageReader::Failed(const std::string& source, int page_number, const Error& error) const {
+  PageRecord record = NewRecord(source, page_number);
+  record.status = PageStatus::kError;
+  record.reason = error.what();
+  record.error = PageError{error.kind(), error.what()};
+  return record;
+}
+
+PageRecord PageReader::Read(const Image& page, const std::string& source, int page_number, const ReadOptions& options,
+                            ReadListener* listener) const {
+  const auto start = std::chrono::steady_clock::now();
+  ReadListener silent;
+  if (!listener) listener = &silent;
+  const Prompt prompt = MakePrompt(options);
+  const SamplingParams sampling = MakeSampling(options);
+  PageJob job = PlanJob(page, engine_.config().geometry, card_, options.mode, options.max_tiles);
+
+  PageRecord record = NewRecord(source, page_number);
+  record.width_px = page.width_px;
+  record.height_px = page.height_px;
+  record.task = prompt.task;
+  record.prompt = prompt.text;
+  record.mode = job.mode;
+  record.guard = options.guard;
+  record.warnings = job.warnings;
+  listener->OnPlan(job);
+  if (options.skip_blank && IsBlank(page)) {
+    record.status = PageStatus::kBlank;
+    record.reason = "nothing is printed on the page";
+    return record;
+  }
+
+  record.grid_columns = job.parts[0].plan.columns;
+  record.grid_rows = job.parts[0].plan.rows;
+  record.image_tokens = job.image_tokens();
+  if (job.in_strips())
+    for (const PagePart& part : job.parts)
+      record.strips.push_back({part.rect.left_px, part.rect.top_px, part.rect.width_px, part.rect.height_px});
+
+  Request recipe{.before = prompt.before,
+                 .after = prompt.after,
+                 .sampling = sampling,
+                 .max_tokens = options.max_tokens ? options.max_tokens : card_.max_output_tokens.value_or(0),
+                 .detect_loops = options.detect_loops,
+                 .deadline = options.deadline};
+  record.status = PageStatus::kBlank;
+  record.reason = "the model found no text";
+  Confidence confidence;
+  try {
+    Parts parts(engine_, page, job, std::move(recipe));
+    for (size_t i = 0; i < job.parts.size(); ++i) {
+      const auto ticket = parts.Next();
+      RegionList regions;
+      GroundingParser parser(&regions);
+      std::optional<EndEvent> end;
+      auto add_text = [&](const std::string& text) {
+        record.text += text;
+        listener->OnText(text);
+      };
+      while (!end) {
+        const Event event = ticket->Next();
+        if (listener->Canceled()) ticket->Cancel();
+        if (const auto* stage = std::get_if<StageEvent>(&event)) {
+          listener->OnStage(i, *stage);
+        } else if (const auto* token = std::get_if<TokenEvent>(&event)) {
+          parser.Push(token->text, token->logprob);
+          add_text(token->text);
+        } else {
+          end = std::get<EndEvent>(event);
+        }
+      }
+      parser.Push(end->text);
+      parser.Finish();
+      if (!end->text.empty()) add_text(end->text);
+
+      const RectPx& rect = job.parts[i].rect;
+      const Frame frame{page.width_px, page.height_px, {rect.left_px, rect.top_px, rect.width_px, rect.height_px}};
+      AppendBlocks(regions.regions, frame, prompt.labels, job.parts[i].joins, &record.blocks);
+      record.prompt_tokens += end->usage.prompt_tokens;
+      record.output_tokens += end->usage.output_tokens;
+      AddTimes(end->usage, &record);
+      confidence.tokens += end->confidence.tokens;
+      confidence.improbable += end->confidence.improbable;
+      const PartEnd judged = Judge(*end);
+      if (Worse(record.status, judged.status) == judged.status) {
+        record.status = judged.status;
+        record.reason = judged.reason;
+      }
+      if (record.status == PageStatus::kError) {
+        record.error = ErrorOf(*end);
+        break;
+      }
+      if (i + 1 < job.parts.size()) {
+        const bool joins = job.parts[i + 1].joins;
+        if (!record.text.empty()) record.text += joins ? "\n" : "\n\n";
+        listener->OnPartEnd(joins);
+      }
+    }
+  } catch (const Error& error) {
+    record.status = PageStatus::kError;
+    record.reason = error.what();
+    record.error = PageError{error.kind(), error.what()};
+  }
+  record.doubtful_share = confidence.improbable_share();
+  record.times_ms.emplace_back(
+      "total", std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  return record;
+}
+
+}  // namespace quire

@@ -1,0 +1,86 @@
+// One page from picture to record: plan, views, requests, text, blocks, status.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "document/model_card.h"
+#include "document/page_job.h"
+#include "document/page_record.h"
+#include "engine/engine.h"
+#include "image/image.h"
+#include "tokenizer/tokenizer.h"
+
+namespace quire {
+
+// How pages are to be read. The defaults are the model's recipe.
+struct ReadOptions {
+  std::string task;                      // empty: the card's first
+  std::optional<std::string> task_text;  // for tasks that take one
+  std::optional<std::string> prompt;     // a prompt of one's own instead of a task's
+  std::string mode;                      // empty: the card's
+  int max_tiles = 0;                     // 0: the model's
+  int max_tokens = 0;                    // of a part; 0: the card's, or what the context leaves
+  float temperature = 0;
+  float top_p = 1;
+  int top_k = 0;
+  uint64_t seed = 0;
+  GuardSettings guard;       // of n-grams; ReadOptions of a PageReader begin with the card's
+  bool detect_loops = true;  // end a page that repeats itself
+  bool skip_blank = true;    // a page without ink is not shown to the model
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+};
+
+// What happens while a page is read. Called on the thread that reads.
+class ReadListener {
+ public:
+  virtual ~ReadListener() = default;
+  virtual void OnPlan(const PageJob& /*job*/) {}
+  virtual void OnStage(size_t /*part*/, const StageEvent& /*stage*/) {}
+  virtual void OnText(std::string_view /*raw*/) {}
+  // A part's text has ended; joins: the next part goes on with its last block. Not called after the page's last part.
+  virtual void OnPartEnd(bool /*joins*/) {}
+  virtual bool Canceled() { return false; }  // asked at every event
+};
+
+class PageReader {
+ public:
+  // engine and tokenizer must outlive the reader. model_name: for records.
+  PageReader(Engine& engine, const Tokenizer& tokenizer, ModelCard card, std::string model_name);
+
+  const ModelCard& card() const { return card_; }
+  // The card's recipe.
+  ReadOptions DefaultOptions() const;
+
+  // Throws Error{kUsage} for options that fit no page: unknown task, mode, token; a prompt with too many marks.
+  void Check(const ReadOptions& options) const;
+
+  // Reads a page; what goes wrong with it is in its record's status and error. Throws what Check does. Several threads
+  // may read at once.
+  PageRecord Read(const Image& page, const std::string& source, int page_number, const ReadOptions& options,
+                  ReadListener* listener = nullptr) const;
+
+  // The record of a page that could not even be decoded.
+  PageRecord Failed(const std::string& source, int page_number, const Error& error) const;
+
+ private:
+  struct Prompt {
+    std::string task, text;
+    Labels labels;
+    std::vector<int32_t> before, after;
+  };
+  Prompt MakePrompt(const ReadOptions& options) const;
+  SamplingParams MakeSampling(const ReadOptions& options) const;
+  PageRecord NewRecord(const std::string& source, int page_number) const;
+
+  Engine& engine_;
+  const Tokenizer& tokenizer_;
+  ModelCard card_;
+  std::string model_name_;
+};
+
+}  // namespace quire
