@@ -1,8 +1,6 @@
 // Frames, strips of a page, tables and error rates; what single raw texts give is in cases_test.cc.
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "base/mmap_file.h"
 #include "document/cer.h"
 #include "document/markdown.h"
@@ -78,6 +76,20 @@ TEST(MarkdownStream, GivesTextAsItComes) {
   EXPECT_EQ(stream.Push("f|>text<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>\n"), "");
   EXPECT_EQ(stream.Push("x"), "\n\nx");
   EXPECT_EQ(stream.Finish(), "\n");
+}
+
+TEST(Markdown, OfTheReferenceOutputsIsTheSamplesTrueText) {
+  const std::string golden = QUIRE_SOURCE_DIR "/tests/golden/tiny/";
+  const Json index = Json::Parse(ReadFile(golden + "index.json"), "index.json");
+  for (const Json& sample : index.At("samples").as_array()) {
+    const std::string name = sample.as_string();
+    const Json reference = Json::Parse(ReadFile(golden + name + ".json"), name);
+    const bool grounded = reference.At("truth_mode").as_int() == 1;
+    const std::string& raw = reference.At(grounded ? "grounded" : "free").At("text").as_string();
+    std::vector<Block> blocks;
+    AppendBlocks(ParseGrounding(raw), Frame::WholePage(1000, 1000), Labels::kKinds, false, &blocks);
+    EXPECT_EQ(WriteMarkdown(blocks), ReadFile(QUIRE_SOURCE_DIR "/samples/" + name + ".txt")) << name;
+  }
 }
 
 TEST(Tables, WidthsCountSpans) {

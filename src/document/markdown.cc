@@ -15,13 +15,17 @@ constexpr std::array<std::string_view, 2> kSigns = {":=", "=:"};
 
 }  // namespace
 
+std::string ImageName(std::string_view prefix, size_t number) {
+  return std::string(prefix) + std::to_string(number) + ".jpg";
+}
+
 MarkdownWriter::MarkdownWriter(MarkdownOptions options) : options_(std::move(options)), macros_(kMacros) {}
 
 void MarkdownWriter::Begin(BlockKind kind, size_t boxes, bool continues) {
   continues_ = continues;
   if (kind != BlockKind::kImage || options_.image_prefix.empty()) return;
   for (size_t i = 0; i < boxes; ++i)
-    Write("![](" + options_.image_prefix + std::to_string(images_++) + ".jpg)" + (i + 1 < boxes ? "\n" : "\n\n"));
+    Write("![](" + ImageName(options_.image_prefix, images_++) + ")" + (i + 1 < boxes ? "\n" : "\n\n"));
 }
 
 void MarkdownWriter::Text(std::string_view text) {

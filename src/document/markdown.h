@@ -18,12 +18,14 @@
 namespace quire {
 
 struct MarkdownOptions {
-  // Link of the n-th image box of the page: image_prefix + "n.jpg", n from 0 ("images/3_": images/3_0.jpg). Empty:
-  // none.
+  // Image boxes are linked by ImageName with this prefix ("images/3_": images/3_0.jpg, ...). Empty: not linked.
   std::string image_prefix;
   // Tables that can be pipe tables become them. A stream then gives each block when it is whole.
   bool pipe_tables = false;
 };
+
+// File of the page's image box number (from 0, over all boxes of all image blocks), as Markdown links to it.
+std::string ImageName(std::string_view prefix, size_t number);
 
 // Writes the blocks of one page in order: Begin, any number of Texts, End; then Finish.
 class MarkdownWriter {
