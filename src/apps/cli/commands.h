@@ -1,0 +1,13 @@
+// The subcommands: each adds itself to the program and, when it is the one called, runs and sets *exit_code.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace quire::cli {
+
+void AddReadCommand(CLI::App& app, int* exit_code);
+void AddInspectCommand(CLI::App& app, int* exit_code);
+
+}  // namespace quire::cli
