@@ -26,4 +26,7 @@ struct ListedTensor {
 // In the order of a pass through the model: SAM, CLIP or encoder, projector, language model. All of dtype bf16.
 std::vector<ListedTensor> TensorsOf(const ModelConfig& config);
 
+// Patterns of tensors that some checkpoints carry and no model uses: tables that follow from the dimensions.
+inline constexpr const char* kUnusedTensors[] = {"*.position_ids", "*.rotary_emb.inv_freq"};
+
 }  // namespace quire

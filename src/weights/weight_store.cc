@@ -37,13 +37,13 @@ const HostTensor* WeightStore::TakeOptional(std::string_view name, const Shape& 
                                             std::span<const DType> types) {
   const HostTensor* tensor = checkpoint_.Find(name);
   if (!tensor) return nullptr;
+  if (taken_.insert(tensor).second) taken_bytes_ += tensor->bytes();
   const bool known_type = std::ranges::find(types, tensor->dtype) != types.end();
   if (tensor->shape != expected || !known_type)
     throw Error(ErrorKind::kBadModel,
                 "wanted " + expected.ToString() + " of " + Join(types) + ", found " + tensor->shape.ToString() +
                     " of " + std::string(Name(tensor->dtype)),
                 checkpoint_.FileOf(name) + ": " + tensor->name);
-  if (taken_.insert(tensor).second) taken_bytes_ += tensor->bytes();
   return tensor;
 }
 

@@ -33,7 +33,7 @@ class WeightStore {
 
   // Tensors that the model knows and does not use; '*' stands for any characters.
   void Ignore(std::string_view pattern);
-  // Throws when tensors were neither taken nor ignored.
+  // Throws when tensors were neither asked for nor ignored.
   void Finish() const;
 
   // For tensors that were packed into another form: see SafetensorsFile::DropPages.
