@@ -174,7 +174,8 @@ void Engine::RunStep() {
   std::vector<Sequence*> of_slot(static_cast<size_t>(options_.max_sequences), nullptr);
   for (const Chunk& chunk : chunks) {
     Sequence& s = *chunk.sequence;
-    (s.computed < s.prompt_tokens() ? s.usage.prefill_ms : s.usage.decode_ms) += ms;
+    const double share = ms * chunk.count / step_.rows();
+    (s.computed < s.prompt_tokens() ? s.usage.prefill_ms : s.usage.decode_ms) += share;
     s.computed += chunk.count;
     of_slot[s.slot] = &s;
     if (s.computed <= s.prompt_tokens() && s.generated.empty())

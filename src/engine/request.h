@@ -48,7 +48,8 @@ struct Usage {
   int image_tokens = 0;
   int output_tokens = 0;  // without the end token
   int max_tokens = 0;     // the limit that held
-  double queued_ms = 0, vision_ms = 0, prefill_ms = 0, decode_ms = 0;
+  double queued_ms = 0, vision_ms = 0;
+  double prefill_ms = 0, decode_ms = 0;  // of steps shared with others, the share of its rows
   int preemptions = 0;
 };
 
