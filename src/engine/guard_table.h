@@ -13,8 +13,9 @@ struct GuardTable {
   // From here on a block is long. The guard of n-grams (20 in a window of 90) forbids the exact repeat of a shorter
   // one.
   int long_block_tokens = 90 - 20 + 2;
-  // Tokens in all where a short block is lines or cells, or a block of any length has no letters: real pages have a
-  // hundred equal rows of an answer sheet (1,800 tokens with digit tokens), thirty equal labels, an empty ledger.
+  // Tokens in all where a short block is lines or cells, or a block of any length has no letters. Real pages have such:
+  // an empty ledger, lines to write on, a hundred rows of an answer sheet, forty of contents (in the tokens of the tiny
+  // model, which has one for each dot and digit, up to 1,800).
   int min_layout_run_tokens = 2000;
 
   // Repeated boxes (RepeatedBoxDetector): so many regions in a row, of one label and with each coordinate this near to

@@ -68,10 +68,10 @@ std::optional<std::string> BlockRepeatDetector::Push(int32_t token, std::string_
 }
 
 std::optional<std::string> BlockRepeatDetector::PushSymbol(uint32_t symbol, uint8_t traits) {
-  bool enough = false;
+  int32_t enough = 0;
   for (int p = 1; p <= kMaxBlock; ++p) {
     equal_[p] = symbols_[p] == symbol ? equal_[p] + 1 : 0;
-    enough |= equal_[p] >= kEnoughEqual[p];
+    enough |= equal_[p] >= kEnoughEqual[p] ? 1 : 0;
   }
   std::copy_backward(symbols_.begin() + 1, symbols_.end() - 1, symbols_.end());
   std::copy_backward(traits_.begin() + 1, traits_.end() - 1, traits_.end());
