@@ -29,10 +29,11 @@ endif()
 target_include_directories(quire_settings INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_link_libraries(quire_settings INTERFACE Threads::Threads)
 
-# quire_floor(NAME [DEPS floor...]): a static library quire_NAME of all sources in this folder (tests left out), which
-# may include the floors in DEPS; and, with tests on, a test program NAME_test of all *_test.cc beside them.
+# quire_floor(NAME [DEPS floor...]): a static library quire_NAME of all sources in this folder (tests left out) and of
+# SOURCES, which may include the floors in DEPS; and, with tests on, a test program NAME_test of all *_test.cc beside them
+# and of TESTS.
 function(quire_floor name)
-  cmake_parse_arguments(ARG "" "" "DEPS;SOURCES;TEST_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPS;SOURCES;TESTS;TEST_DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS *.cc)
   file(GLOB tests CONFIGURE_DEPENDS *_test.cc)
   if(tests)
@@ -41,6 +42,7 @@ function(quire_floor name)
   add_library(quire_${name} STATIC ${sources} ${ARG_SOURCES})
   list(TRANSFORM ARG_DEPS PREPEND quire_)
   target_link_libraries(quire_${name} PUBLIC quire_settings ${ARG_DEPS})
+  list(APPEND tests ${ARG_TESTS})
   if(QUIRE_TESTS AND tests)
     list(TRANSFORM ARG_TEST_DEPS PREPEND quire_)
     quire_test(${name}_test SOURCES ${tests} LIBS quire_${name} ${ARG_TEST_DEPS})
