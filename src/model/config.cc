@@ -1,10 +1,8 @@
 #include "model/config.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <filesystem>
-#include <iterator>
 
 #include "base/error.h"
 #include "base/mmap_file.h"
@@ -19,7 +17,6 @@ constexpr const char* kConfigFile = "config.json";
 constexpr const char* kProcessorFile = "processor_config.json";
 constexpr int kVisionHeadDim = 64;  // of SAM, CLIP and the Qwen2 encoder where the config names no heads
 constexpr int kLmHeadDim = 128;
-constexpr Settings::Range kFromZero{0, 1 << 20};
 constexpr Settings::Range kLayers{1, 1024};
 
 void Require(bool holds, const std::string& where, const std::string& what) {
