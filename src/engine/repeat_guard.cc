@@ -27,8 +27,10 @@ bool BeginsLetter(char c) {
 
 uint8_t TraitsOf(std::string_view bytes) {
   const bool mark = bytes.size() > 2 && bytes.front() == '<' && bytes.back() == '>';
-  if (mark || bytes.find('\n') != std::string_view::npos) return kLayout;
-  return std::any_of(bytes.begin(), bytes.end(), BeginsLetter) ? kLetters : 0;
+  if (mark) return kLayout;
+  const bool letters = std::any_of(bytes.begin(), bytes.end(), BeginsLetter);
+  const bool breaks = bytes.find('\n') != std::string_view::npos;
+  return static_cast<uint8_t>((letters ? kLetters : 0) | (breaks ? kLayout : 0));
 }
 
 constexpr uint32_t kMasked = 0x80000000;  // symbols from here on are no token ids

@@ -87,7 +87,7 @@ std::string Times(int count, const std::string& part) {
   return Join(count, [&](int) { return part; });
 }
 
-// Until the context must be full: a character is never more than four tokens, a token here hardly five characters.
+// More than fills the context: a token of the tiny model stands for two or three characters.
 std::string Forever(const Part& part) {
   std::string text;
   for (int i = 0; text.size() < 6 * kContextTokens; ++i) text += part(i);
