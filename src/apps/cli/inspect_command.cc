@@ -25,7 +25,8 @@ int Inspect(const InspectArguments& arguments) {
 }  // namespace
 
 void AddInspectCommand(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand("inspect", "Say what a model folder holds: architecture, tensors, sizes, memory");
+  CLI::App* command =
+      app.add_subcommand("inspect", "Say what a model folder holds: architecture, tensors, sizes, memory");
   const auto arguments = std::make_shared<InspectArguments>();
   command->add_option("MODEL", arguments->model, "Folder of the model, or the name of one that comes with quire")
       ->envname("QUIRE_MODEL");

@@ -36,8 +36,9 @@ ModelChoice ChooseModel(const std::string& named) {
   if (name.find('/') == std::string::npos) {
     if (const std::string folder = FindShipped(name, &looked); !folder.empty()) return {folder, named.empty()};
   }
-  throw Error(ErrorKind::kNotFound, "no model \"" + name + "\"" + (looked.empty() ? "" : "; looked in " + looked), "",
-              "name the folder of a DeepSeek-OCR-2 checkpoint (config.json, tokenizer.json, *.safetensors) with --model");
+  throw Error(
+      ErrorKind::kNotFound, "no model \"" + name + "\"" + (looked.empty() ? "" : "; looked in " + looked), "",
+      "name the folder of a DeepSeek-OCR-2 checkpoint (config.json, tokenizer.json, *.safetensors) with --model");
 }
 
 }  // namespace quire::cli

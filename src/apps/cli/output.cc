@@ -34,7 +34,9 @@ void Output::Write(std::string_view text) {
     throw Error(ErrorKind::kIo, std::string("cannot write: ") + std::strerror(errno), name_);
 }
 
-bool Output::is_terminal() const { return isatty(fileno(file_)) == 1; }
+bool Output::is_terminal() const {
+  return isatty(fileno(file_)) == 1;
+}
 
 ProgressLine::ProgressLine() : on_(isatty(STDERR_FILENO) == 1) {}
 

@@ -1,4 +1,4 @@
-// The pages of the pictures that were named, decoded one at a time in the decode process.
+// The pages of the pictures that were named, one after another; the next one is decoded while a page is read.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,10 @@ struct PictureOptions {
   int64_t max_pixels = 200'000'000;
 };
 
-class Pictures {
- public:
-  explicit Pictures(const PictureOptions& options) : options_(options) {}
-
-  // Calls on_page for each page of each input, in order; on_error for one that cannot be read, which does not stop the
-  // others. Either ends the loop by returning false.
-  void ForEach(const std::vector<std::string>& inputs, const std::function<bool(const Picture&)>& on_page,
-               const std::function<bool(const std::string&, int, const Error&)>& on_error);
-
- private:
-  PictureOptions options_;
-};
+// Calls on_page for each page of each input, in order; on_error for one that cannot be read, which does not stop the
+// others. Either ends the loop by returning false.
+void ForEachPicture(const std::vector<std::string>& inputs, const PictureOptions& options,
+                    const std::function<bool(const Picture&)>& on_page,
+                    const std::function<bool(const std::string& source, int page, const Error&)>& on_error);
 
 }  // namespace quire::cli

@@ -108,7 +108,8 @@ class PageWriter : public ReadListener {
 
   void Progress(size_t part, const std::string& text) {
     if (started_ && on_terminal_) return;  // the text itself shows how far it is
-    progress_.Show((parts_ > 1 ? "part " + std::to_string(part + 1) + " of " + std::to_string(parts_) + ": " : "") + text);
+    progress_.Show((parts_ > 1 ? "part " + std::to_string(part + 1) + " of " + std::to_string(parts_) + ": " : "") +
+                   text);
   }
 
   Output& out_;
@@ -181,11 +182,11 @@ int DryRun(const ReadArguments& arguments, const std::string& folder) {
   const ModelCard card = ReadModelCard(folder, config.architecture);
   Output out;
   int failed = 0;
-  Pictures pictures(arguments.pictures);
-  pictures.ForEach(
-      arguments.inputs,
+  ForEachPicture(
+      arguments.inputs, arguments.pictures,
       [&](const Picture& picture) {
-        const PageJob job = PlanJob(picture.image, config.geometry, card, arguments.read.mode, arguments.read.max_tiles);
+        const PageJob job =
+            PlanJob(picture.image, config.geometry, card, arguments.read.mode, arguments.read.max_tiles);
         out.Write(DescribePlan(picture, job).Dump() + "\n");
         return true;
       },
@@ -216,7 +217,9 @@ Labels LabelsOf(const ReadOptions& options, const ModelCard& card) {
 void SayStatus(const PageRecord& record) {
   const std::string page = record.source + ", page " + std::to_string(record.page) + ": ";
   for (const std::string& warning : record.warnings) PrintNote(page + "warning: " + warning);
-  if (record.status != PageStatus::kOk) PrintNote(page + std::string(Name(record.status)) + ": " + record.reason);
+  if (record.status == PageStatus::kOk) return;
+  const std::string status = std::string(Name(record.status)) + ": ";
+  PrintNote((record.reason.starts_with(record.source) ? status : page + status) + record.reason);
 }
 
 int Read(const ReadArguments& arguments) {
@@ -224,8 +227,9 @@ int Read(const ReadArguments& arguments) {
   if (arguments.dry_run) return DryRun(arguments, model.folder);
   SetLogSink([](LogLevel, std::string_view text) { PrintNote(text); });
   if (model.by_default)
-    PrintNote("no model was named: reading with the small one that comes with quire (clean Latin print).\n"
-              "       For real work name a DeepSeek-OCR-2 checkpoint: quire read --model FOLDER ...");
+    PrintNote(
+        "no model was named: reading with the small one that comes with quire (clean Latin print).\n"
+        "       For real work name a DeepSeek-OCR-2 checkpoint: quire read --model FOLDER ...");
   std::signal(SIGINT, OnInterrupt);
   std::signal(SIGPIPE, SIG_IGN);
 
@@ -250,7 +254,6 @@ int Read(const ReadArguments& arguments) {
     stats.Add(record);
     return interrupted == 0;
   };
-  Pictures pictures(arguments.pictures);
   std::string last_source;
   auto begin = [&](const std::string& source) -> Output& {
     Output& out = destinations.For(source);
@@ -258,8 +261,8 @@ int Read(const ReadArguments& arguments) {
     last_source = source;
     return out;
   };
-  pictures.ForEach(
-      arguments.inputs,
+  ForEachPicture(
+      arguments.inputs, arguments.pictures,
       [&](const Picture& picture) {
         PageWriter writer(begin(picture.source), arguments, labels);
         if (arguments.timeout_s > 0)
@@ -276,8 +279,7 @@ int Read(const ReadArguments& arguments) {
       });
   if (arguments.stats) stats.Print(session);
   if (interrupted) return 130;
-  if (pages > 1 && failed > 0)
-    PrintNote(std::to_string(failed) + " of " + std::to_string(pages) + " pages failed");
+  if (pages > 1 && failed > 0) PrintNote(std::to_string(failed) + " of " + std::to_string(pages) + " pages failed");
   if (failed == 0) return 0;
   return unread == pages ? 3 : 1;
 }
@@ -292,41 +294,68 @@ void AddReadCommand(CLI::App& app, int* exit_code) {
       ->required();
   command->add_option("-o,--output", a.output, "File for the result; a folder (or NAME/): a file for each picture");
   CLI::Option* raw = command->add_flag("--raw", a.raw, "What the model writes, with its marks");
-  command->add_flag("--json", a.json, "The record of each page, one line of JSON each (docs/formats.md)")->excludes(raw);
+  command->add_flag("--json", a.json, "The record of each page, one line of JSON each (docs/formats.md)")
+      ->excludes(raw);
   command->add_flag("--stats", a.stats, "At the end: times of all stages beside what this machine allows");
   command->add_flag("--dry-run", a.dry_run, "Only say how pages would be cut and how many tokens they take");
 
   const char* group = "What to ask";
-  command->add_option("--task", a.read.task, "document, plain, figure, describe, locate: those that the model has")->group(group);
+  command->add_option("--task", a.read.task, "document, plain, figure, describe, locate: those that the model has")
+      ->group(group);
   command->add_option("--text", a.read.task_text, "Text for a task that takes one (locate)")->group(group);
   command->add_option("--prompt", a.read.prompt, "A prompt of your own; <image> stands for the page")->group(group);
-  command->add_option("--mode", a.read.mode, "How a page is cut: strips, gundam (tiles), base, small, ...")->group(group);
-  command->add_option("--max-tiles", a.read.max_tiles, "Most tiles of a page (0: the model's)")->group(group)->check(CLI::NonNegativeNumber);
+  command->add_option("--mode", a.read.mode, "How a page is cut: strips, gundam (tiles), base, small, ...")
+      ->group(group);
+  command->add_option("--max-tiles", a.read.max_tiles, "Most tiles of a page (0: the model's)")
+      ->group(group)
+      ->check(CLI::NonNegativeNumber);
 
   group = "How it is written";
-  command->add_option("--max-tokens", a.read.max_tokens, "Most tokens of a page or strip (0: what the model's context leaves)")
-      ->group(group)->check(CLI::NonNegativeNumber);
-  command->add_option("--temperature", a.read.temperature, "0: always the likeliest token")->group(group)->check(CLI::Range(0.0, 100.0));
-  command->add_option("--top-p", a.read.top_p, "Only the likeliest tokens up to this share")->group(group)->check(CLI::Range(0.0, 1.0));
-  command->add_option("--top-k", a.read.top_k, "Only the k likeliest tokens (0: all)")->group(group)->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--max-tokens", a.read.max_tokens,
+                   "Most tokens of a page or strip (0: what the model's context leaves)")
+      ->group(group)
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--temperature", a.read.temperature, "0: always the likeliest token")
+      ->group(group)
+      ->check(CLI::Range(0.0, 100.0));
+  command->add_option("--top-p", a.read.top_p, "Only the likeliest tokens up to this share")
+      ->group(group)
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--top-k", a.read.top_k, "Only the k likeliest tokens (0: all)")
+      ->group(group)
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--seed", a.read.seed, "Of the choice of tokens, with a temperature")->group(group);
   command->add_option("--guard", a.guard, "Ban on repeats: model, official-pdf, official-eval, hf, off")->group(group);
-  command->add_option("--ngram-size", a.ngram_size, "Length of what may not repeat (0: guard off)")->group(group)->check(CLI::NonNegativeNumber);
-  command->add_option("--ngram-window", a.ngram_window, "Tokens looked back on (0: guard off)")->group(group)->check(CLI::NonNegativeNumber);
+  command->add_option("--ngram-size", a.ngram_size, "Length of what may not repeat (0: guard off)")
+      ->group(group)
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--ngram-window", a.ngram_window, "Tokens looked back on (0: guard off)")
+      ->group(group)
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--keep-loops", a.keep_loops, "Do not end a page that repeats itself")->group(group);
   command->add_flag("--keep-blank", a.keep_blank, "Show pages without ink to the model too")->group(group);
-  command->add_option("--timeout", a.timeout_s, "Seconds for a page (0: none)")->group(group)->check(CLI::NonNegativeNumber);
+  command->add_option("--timeout", a.timeout_s, "Seconds for a page (0: none)")
+      ->group(group)
+      ->check(CLI::NonNegativeNumber);
 
   group = "Model and machine";
-  command->add_option("--model", a.model, "Folder of a DeepSeek-OCR-2 checkpoint, or the name of one that comes with quire")
-      ->group(group)->envname("QUIRE_MODEL");
+  command
+      ->add_option("--model", a.model,
+                   "Folder of a DeepSeek-OCR-2 checkpoint, or the name of one that comes with quire")
+      ->group(group)
+      ->envname("QUIRE_MODEL");
   std::string devices = "auto";
   for (const std::string& name : BackendNames()) devices += ", " + name;
   command->add_option("--device", a.device, devices)->group(group)->envname("QUIRE_DEVICE");
   command->add_option("--dtype", a.dtype, "Of products: auto, bf16, f32")->group(group)->envname("QUIRE_DTYPE");
-  command->add_option("--threads", a.threads, "0: one a processor")->group(group)->check(CLI::Range(0, 1024))->envname("QUIRE_THREADS");
+  command->add_option("--threads", a.threads, "0: one a processor")
+      ->group(group)
+      ->check(CLI::Range(0, 1024))
+      ->envname("QUIRE_THREADS");
   command->add_option("--max-pixels", a.pictures.max_pixels, "Largest picture, checked before it is decoded")
-      ->group(group)->check(CLI::PositiveNumber);
+      ->group(group)
+      ->check(CLI::PositiveNumber);
   command->callback([=] { *exit_code = Read(*arguments); });
 }
 

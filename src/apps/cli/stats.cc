@@ -26,14 +26,14 @@ void Stats::Add(const PageRecord& record) {
       it->second += ms;
     }
   }
-  pages_.push_back({record.width_px, record.height_px, record.mode, record.strips, record.prompt_tokens, record.output_tokens});
+  pages_.push_back(
+      {record.width_px, record.height_px, record.mode, record.strips, record.prompt_tokens, record.output_tokens});
 }
 
 void Stats::Print(Session& session) const {
   const ModelConfig& config = session.engine().config();
   const BackendInfo& info = session.engine().backend_info();
-  const Ceilings ceilings =
-      MeasureCeilings(*CreateBackend(info.name, {.dtype = info.dtype, .threads = info.threads}));
+  const Ceilings ceilings = MeasureCeilings(*CreateBackend(info.name, {.dtype = info.dtype, .threads = info.threads}));
   constexpr double kBytesPerWeight = 2;  // as stored
 
   Work vision, prefill, decode;
@@ -62,7 +62,9 @@ void Stats::Print(Session& session) const {
   for (const auto& [name, ms] : times_ms_) {
     char rate[32] = "";
     double floor = 0;
-    auto per_second = [&](int count, const char* what) { std::snprintf(rate, sizeof rate, "%.1f %s/s", count / ms * 1000, what); };
+    auto per_second = [&](int count, const char* what) {
+      std::snprintf(rate, sizeof rate, "%.1f %s/s", count / ms * 1000, what);
+    };
     if (ms > 0 && name == "vision") {
       per_second(views, "views");
       floor = FloorMs(vision, ceilings);
