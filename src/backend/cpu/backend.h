@@ -81,8 +81,8 @@ class CpuBackend : public HostBackend {
   void SiluMul(Context& c, const View& x, const View& out) override;
   void AddRows(Context& c, const View& x, const Weight& w) override;
   void CopyRows(Context& c, const Weight& table, const View& out) override;
-  void GridAttention(Context& c, const View& qkv, const Weight* pad, const Weight& rel_rows, const Weight& rel_columns,
-                     int heads, int window, const View& out) override;
+  void GridAttention(Context& c, const View& qkv, const Weight* pad, const RelativePositions& relative, int heads,
+                     int window, const View& out) override;
   void PrefixAttention(Context& c, const View& qkv, int heads, int kv_heads, int prefix, const View& out) override;
   void Embed(Context& c, const StepInputs& in, const DecoderState& state, const Weight& table,
              const View& out) override;

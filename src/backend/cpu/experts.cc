@@ -189,8 +189,8 @@ void CpuBackend::ExpertsMany(Context& c, const View& x, const View& ids, const C
 void CpuBackend::Combine(Context&, const View& y, const View& weights, const View& shared, const View& x) {
   const int64_t n = x.width(), top_k = weights.width();
   ForRows(x.rows(), (top_k + 2) * n, [&](int64_t r) {
-    CombineRow(y.as<float>() + r * top_k * n, weights.as<float>() + r * top_k, top_k, shared.as<float>() + r * n, n,
-               x.as<float>() + r * n);
+    CombineRow(y.as<float>() + r * top_k * n, weights.as<float>() + r * top_k, top_k,
+               shared.empty() ? nullptr : shared.as<float>() + r * n, n, x.as<float>() + r * n);
   });
 }
 

@@ -37,7 +37,7 @@ void RmsNormRow(const float* x, const float* weight, int64_t n, float eps, float
 void RotateRow(const float* cosines, const float* sines, int64_t half, float* v);
 void SiluMulRow(const float* gate, const float* up, int64_t n, float* out);
 void AddRow(const float* y, int64_t n, float* x);
-// x += (sum over s < count, in order, of weights[s] y[s]) + shared; y [count, n].
+// x += (sum over s < count, in order, of weights[s] y[s]) + shared; y [count, n]; shared may be null.
 void CombineRow(const float* y, const float* weights, int64_t count, const float* shared, int64_t n, float* x);
 // out = act(c + bias) + residual; bias and residual may be null, residual may be out.
 void FinishRow(const float* c, const float* bias, Activation act, const float* residual, int64_t n, float* out);

@@ -144,7 +144,8 @@ void Combine(const float* y, const float* weights, int64_t count, const float* s
   Fill(n, x, [&](int64_t i) HWY_ATTR {
     V sum = hn::Zero(kF);
     for (int64_t s = 0; s < count; ++s) sum = hn::MulAdd(hn::Set(kF, weights[s]), LoadAt(y + s * n, i, n), sum);
-    return hn::Add(LoadAt(x, i, n), hn::Add(sum, LoadAt(shared, i, n)));
+    if (shared) sum = hn::Add(sum, LoadAt(shared, i, n));
+    return hn::Add(LoadAt(x, i, n), sum);
   });
 }
 

@@ -107,8 +107,9 @@ int64_t KeyRows(int64_t rows, int64_t columns) {
 }  // namespace
 
 // One batch entry at a time: stage 1 packs keys and values of every window and head, stage 2 takes tiles of queries.
-void CpuBackend::GridAttention(Context& c, const View& qkv, const Weight* pad, const Weight& rel_rows,
-                               const Weight& rel_columns, int heads, int window, const View& out) {
+void CpuBackend::GridAttention(Context& c, const View& qkv, const Weight* pad,
+                               const RelativePositions& relative, int heads, int window, const View& out) {
+  const Weight &rel_rows = *relative.rows, &rel_columns = *relative.columns;
   const int64_t height = qkv.shape[1], width = qkv.shape[2], channels = out.width(), d = channels / heads;
   const int64_t side_y = window ? window : height, side_x = window ? window : width;
   const int64_t windows_y = (height + side_y - 1) / side_y, windows_x = (width + side_x - 1) / side_x;
@@ -176,20 +177,19 @@ void CpuBackend::GridAttention(Context& c, const View& qkv, const Weight* pad, c
       // The tile's queries, dense: as an operand, and its products with the tables.
       const int64_t padded_rows = products_.PaddedRows(rows), depth = products_.PaddedDepth(d);
       const int64_t table_width = table_panels * kPanel;
-      auto* q = ThreadScratch<float>(Scratch::kRows, padded_rows * (depth + table_width + d) + side_x);
-      float* relative = q + padded_rows * depth;
-      float* mixed = relative + padded_rows * table_width;
-      float* by_column = mixed + rows * d;
+      auto* q = ThreadScratch<float>(Scratch::kRows, padded_rows * (depth + table_width + d));
+      float* biases = q + padded_rows * depth;
+      float* mixed = biases + padded_rows * table_width;
       for (int64_t r = 0; r < rows; ++r)
         products_.StageRow(token(w, y0 + r / tile_columns, x0 + r % tile_columns) + head * d, d,
                            products_.operand() == DType::kF32
                                ? static_cast<void*>(q + r * depth)
                                : static_cast<void*>(reinterpret_cast<Bf16*>(q) + r * depth));
       const Operand queries{q, depth};
-      products_.Multiply(queries, rows, table.data, table_panels, d, relative);
+      products_.Multiply(queries, rows, table.data, table_panels, d, biases);
       // Per row: its relative terms turned round, so that they run with the keys.
       for (int64_t r = 0; r < rows; ++r) {
-        float* terms = relative + r * table_width;
+        float* terms = biases + r * table_width;
         const int64_t y = y0 + r / tile_columns, x = x0 + r % tile_columns;
         std::reverse(terms + y, terms + y + side_y);
         std::reverse(terms + rel_rows.n() + x, terms + rel_rows.n() + x + side_x);
@@ -197,7 +197,7 @@ void CpuBackend::GridAttention(Context& c, const View& qkv, const Weight* pad, c
       head_panels.Attend(
           static_cast<char*>(panels.data) + (w * heads + head) * panel_bytes, queries, rows,
           [&](int64_t r, int64_t block, float* s, int64_t*) {
-            const float* terms = relative + r * table_width;
+            const float* terms = biases + r * table_width;
             const int64_t y = y0 + r / tile_columns, x = x0 + r % tile_columns;
             return ScaleMaxGrid(scale, terms + y + block * key_rows, terms + rel_rows.n() + x,
                                 head_panels.KeysOf(block) / side_x, side_x, s);
