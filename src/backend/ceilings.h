@@ -6,7 +6,7 @@
 namespace quire {
 
 struct Ceilings {
-  double product_flops = 0;      // a second: products of 4096 x 768 x 3072, in the backend's dtype
+  double product_flops = 0;     // a second: products of 4096 x 768 x 3072, in the backend's dtype
   double read_bytes_per_s = 0;  // weights streamed from memory by all threads: few rows against a large matrix
 };
 

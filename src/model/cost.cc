@@ -11,7 +11,9 @@ Work Product(double rows, double k, double n, double bytes_per_weight) {
 }
 
 // rows queries against keys, both of width `width` over all heads.
-Work Attention(double rows, double keys, double width) { return {4 * rows * keys * width, 0}; }
+Work Attention(double rows, double keys, double width) {
+  return {4 * rows * keys * width, 0};
+}
 
 Work SamWork(const SamConfig& c, int side_px, double b) {
   const double grid = side_px / c.patch_px, tokens = grid * grid;
@@ -74,6 +76,8 @@ Work PrefillWork(const ModelConfig& config, int tokens, double b) {
   return work += Product(1, c.hidden, c.vocab, b);
 }
 
-Work TokenWork(const ModelConfig& config, double b) { return PrefillWork(config, 1, b); }
+Work TokenWork(const ModelConfig& config, double b) {
+  return PrefillWork(config, 1, b);
+}
 
 }  // namespace quire
