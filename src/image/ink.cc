@@ -1,21 +1,17 @@
 #include "image/ink.h"
 
 #include <algorithm>
-#include <cstdlib>
-
-#include "image/paper.h"
 
 namespace quire {
 namespace {
 
-std::vector<InkRun> FindRuns(const Image& page) {
-  const std::vector<uint8_t> grey = ToGrey(page);
-  const int paper = PaperLevel(grey);
+std::vector<InkRun> FindRuns(const std::vector<uint8_t>& contrast, int width_px, int threshold) {
   std::vector<InkRun> runs;
-  for (int y = 0; y < page.height_px; ++y) {
-    const uint8_t* row = grey.data() + static_cast<size_t>(y) * page.width_px;
-    const auto is_ink = [&](int x) { return x < page.width_px && std::abs(row[x] - paper) > kInkContrast; };
-    for (int x = 0; x < page.width_px; ++x) {
+  const int height_px = static_cast<int>(contrast.size()) / width_px;
+  for (int y = 0; y < height_px; ++y) {
+    const uint8_t* row = contrast.data() + static_cast<size_t>(y) * width_px;
+    const auto is_ink = [&](int x) { return x < width_px && row[x] > threshold; };
+    for (int x = 0; x < width_px; ++x) {
       if (!is_ink(x)) continue;
       const int begin = x;
       while (is_ink(x)) ++x;
@@ -56,8 +52,8 @@ void JoinRuns(std::vector<InkRun>* runs) {
 
 }  // namespace
 
-Ink FindInk(const Image& page) {
-  Ink ink{{}, FindRuns(page)};
+Ink FindInk(const std::vector<uint8_t>& contrast, int width_px, int threshold) {
+  Ink ink{{}, FindRuns(contrast, width_px, threshold)};
   JoinRuns(&ink.runs);
   for (size_t i = 0; i < ink.runs.size(); ++i) {
     InkRun& run = ink.runs[i];

@@ -1,6 +1,7 @@
 // Connected pieces of ink on a page.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "image/image.h"
@@ -24,7 +25,7 @@ struct Ink {
   std::vector<InkRun> runs;  // by row, then by column
 };
 
-// What differs from the paper by more than kInkContrast.
-Ink FindInk(const Image& page);
+// What differs from the paper by more than threshold. contrast: of every pixel, [height, width].
+Ink FindInk(const std::vector<uint8_t>& contrast, int width_px, int threshold);
 
 }  // namespace quire

@@ -75,6 +75,13 @@ int PaperLevel(const std::vector<uint8_t>& grey) {
   return best_count > 0 ? static_cast<int>(best_sum / best_count) : 255;
 }
 
+std::vector<uint8_t> ContrastToPaper(const Image& image) {
+  std::vector<uint8_t> levels = ToGrey(image);
+  const int paper = PaperLevel(levels);
+  for (uint8_t& level : levels) level = static_cast<uint8_t>(std::abs(level - paper));
+  return levels;
+}
+
 bool IsBlank(const Image& image) {
   std::vector<uint8_t> grey = ToGrey(image);
   if (image.width_px >= 3 && image.height_px >= 3) grey = Median3x3(grey, image.width_px, image.height_px);

@@ -15,6 +15,9 @@ std::vector<uint8_t> ToGrey(const Image& image);
 // equal ones). Black paper is paper too.
 int PaperLevel(const std::vector<uint8_t>& grey);
 
+// How far every pixel's luma is from the paper's level: [height, width].
+std::vector<uint8_t> ContrastToPaper(const Image& image);
+
 // Levels between paper and ink: print that is fainter counts as paper.
 inline constexpr int kInkContrast = 40;
 

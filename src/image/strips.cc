@@ -1,9 +1,12 @@
 #include "image/strips.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 
 #include "image/ink.h"
+#include "image/paper.h"
 
 namespace quire {
 namespace {
@@ -38,11 +41,48 @@ double TextHeight(const std::vector<InkPiece>& pieces, int top, int bottom) {
   return kEmsOfLetter * Median(&heights);
 }
 
+// The contrast of the strongest ink on the page, passed by few pixels.
+int StrongestContrast(const std::vector<uint8_t>& contrast) {
+  constexpr double kPassed = 0.005;  // share of all pixels
+  std::array<size_t, 256> counts{};
+  for (uint8_t level : contrast) ++counts[level];
+  int strongest = 255;
+  for (size_t seen = counts[255];
+       strongest > 0 && static_cast<double>(seen) < kPassed * static_cast<double>(contrast.size());)
+    seen += counts[--strongest];
+  return strongest;
+}
+
 // A dark border that a scanner left: it lies at an edge of the page and spans most of it.
 bool IsBorder(const RectPx& box, const Image& page) {
   const bool at_side = box.left_px == 0 || box.left_px + box.width_px == page.width_px;
   const bool at_end = box.top_px == 0 || box.top_px + box.height_px == page.height_px;
   return (at_side && box.height_px * 2 > page.height_px) || (at_end && box.width_px * 2 > page.width_px);
+}
+
+// All ink on the page; noise and borders are left as pieces of no pixels.
+Ink FindPageInk(const std::vector<uint8_t>& contrast, const Image& page) {
+  Ink ink = FindInk(contrast, page.width_px, kInkContrast);
+  for (InkPiece& piece : ink.pieces)
+    if (piece.pixels < kLeastPiecePixels || IsBorder(piece.box, page)) piece.pixels = 0;
+  return ink;
+}
+
+// The smallest rectangle around all ink, margin_px wider, inside the page; empty when there is none.
+RectPx Around(const Ink& ink, int margin_px, const Image& page) {
+  int left = page.width_px, top = page.height_px, right = 0, bottom = 0;
+  for (const auto& [box, pixels] : ink.pieces) {
+    if (pixels == 0) continue;
+    left = std::min(left, box.left_px);
+    top = std::min(top, box.top_px);
+    right = std::max(right, box.left_px + box.width_px);
+    bottom = std::max(bottom, box.top_px + box.height_px);
+  }
+  if (right == 0) return {};
+  left = std::max(left - margin_px, 0);
+  top = std::max(top - margin_px, 0);
+  return {left, top, std::min(right + margin_px, page.width_px) - left,
+          std::min(bottom + margin_px, page.height_px) - top};
 }
 
 struct Gap {
@@ -66,10 +106,10 @@ std::vector<Gap> FindGaps(const std::vector<int>& pixels, int first, int last) {
 
 // A page as one column of rows.
 struct Rows {
-  std::vector<InkPiece> pieces;
-  std::vector<int> ink, text;   // pixels of each row, without noise and borders
-  std::vector<int> text_above;  // rows with text above row i, i in [0, height]
-  RectPx block;                 // around all ink, with a margin
+  std::vector<InkPiece> letters;  // by their dark cores, which the grey between small letters does not join
+  std::vector<int> ink, text;     // pixels of each row, without noise and borders
+  std::vector<int> text_above;    // rows with text above row i, i in [0, height]
+  RectPx block;                   // around all ink, with a margin
   double em_px = 0;
   int usual_gap_px = 0;  // between lines
 
@@ -78,39 +118,30 @@ struct Rows {
 };
 
 Rows FindRows(const Image& page) {
-  Ink ink = FindInk(page);
+  const std::vector<uint8_t> contrast = ContrastToPaper(page);
+  const int core = std::max(kInkContrast, StrongestContrast(contrast) / 2);
+  const Ink ink = FindPageInk(contrast, page);
   Rows rows;
-  rows.em_px = TextHeight(ink.pieces, 0, page.height_px);
+  rows.letters = FindInk(contrast, page.width_px, core).pieces;
+  rows.em_px = TextHeight(rows.letters, 0, page.height_px);
+  rows.block = Around(ink, static_cast<int>(kMarginEms * rows.em_px), page);
+
   rows.ink.resize(page.height_px);
   rows.text.resize(page.height_px);
   for (const InkRun& run : ink.runs) {
-    const InkPiece& piece = ink.pieces[run.piece];
-    if (piece.pixels < kLeastPiecePixels || IsBorder(piece.box, page)) continue;
+    const auto& [box, pixels] = ink.pieces[run.piece];
+    if (pixels == 0) continue;
     rows.ink[run.row] += run.end - run.begin;
-    if (piece.box.height_px >= kLeastLetterPx && piece.box.height_px <= kMostEmsOfLetter * rows.em_px)
-      rows.text[run.row] += run.end - run.begin;
+    const bool text = box.height_px >= kLeastLetterPx && box.height_px <= kMostEmsOfLetter * rows.em_px;
+    if (text) rows.text[run.row] += run.end - run.begin;
   }
-  int left = page.width_px, top = page.height_px, right = 0, bottom = 0;
-  for (const InkPiece& piece : ink.pieces) {
-    if (piece.pixels < kLeastPiecePixels || IsBorder(piece.box, page)) continue;
-    left = std::min(left, piece.box.left_px);
-    top = std::min(top, piece.box.top_px);
-    right = std::max(right, piece.box.left_px + piece.box.width_px);
-    bottom = std::max(bottom, piece.box.top_px + piece.box.height_px);
-  }
-  const int margin = static_cast<int>(kMarginEms * rows.em_px);
-  left = std::max(left - margin, 0);
-  top = std::max(top - margin, 0);
-  rows.block = {left, top, std::min(right + margin, page.width_px) - left,
-                std::min(bottom + margin, page.height_px) - top};
-
   rows.text_above.push_back(0);
   for (int pixels : rows.text) rows.text_above.push_back(rows.text_above.back() + (pixels > 0));
+
   std::vector<int> gaps;
   for (const Gap& gap : FindGaps(rows.ink, 0, page.height_px - 1))
     if (gap.begin > 0 && gap.end < page.height_px) gaps.push_back(gap.height());
   rows.usual_gap_px = Median(&gaps);
-  rows.pieces = std::move(ink.pieces);
   return rows;
 }
 
@@ -141,42 +172,43 @@ std::vector<Strip> PlanStrips(const Image& page, const StripLimits& limits) {
   const Rows rows = FindRows(page);
   const double em = rows.em_px;
   const double whole_px = std::max(page.width_px, page.height_px);
-  if (em == 0 ||
-      (em * limits.view_px / whole_px >= limits.min_text_px && rows.Lines(0, page.height_px) <= limits.max_lines))
+  const bool large = em * limits.view_px / whole_px >= limits.min_text_px;
+  if (em == 0 || rows.block.width_px == 0 || (large && rows.Lines(0, page.height_px) <= limits.max_lines))
     return {{{0, 0, page.width_px, page.height_px}, em}};
 
   const RectPx& block = rows.block;
   const int bottom = block.top_px + block.height_px;
-  // A strip higher than this is scaled by its height, and then its text is too small.
+  // A higher strip is scaled by its height, and then its text is too small.
   const double max_height = std::max<double>(block.width_px, em * limits.view_px / limits.min_text_px);
-  const auto fill = [&](int from, int to) {
+  const auto fullness = [&](int from, int to) {
     return std::max(rows.Lines(from, to) / limits.max_lines, (to - from) / max_height);
   };
-  // The last row down to which a strip from row `from` is at most this full.
-  const auto row_at = [&](int from, double full) {
+  // The last row down to which a strip from row `from` is at most so full.
+  const auto row_at = [&](int from, double most) {
     int row = from + 1;
-    while (row < bottom && fill(from, row + 1) <= full) ++row;
+    while (row < bottom && fullness(from, row + 1) <= most) ++row;
     return row;
   };
 
   std::vector<Strip> strips;
-  Cut cut{block.top_px, page.height_px};
-  for (int top = block.top_px; cut.row < bottom;) {
-    const double left_over = fill(top, bottom);
-    const double share = left_over / std::ceil(left_over);
-    const Cut above = cut;
+  Cut above{block.top_px, page.height_px};
+  for (int top = block.top_px; above.row < bottom;) {
+    const double rest = fullness(top, bottom);
+    const double share = rest / std::ceil(rest);
     const int first = std::max(row_at(top, share * (1 - kReach)), above.row + 1);
     const int last = std::max(row_at(top, std::min(share * (1 + kReach), 1.0)), first);
-    cut = left_over <= 1 || first >= bottom ? Cut{bottom, page.height_px} : FindCut(rows, first, last);
-    Strip strip{{block.left_px, top, block.width_px, cut.row - top}};
-    strip.text_px = TextHeight(rows.pieces, top, cut.row);
-    const double scale = limits.view_px / static_cast<double>(std::max(block.width_px, cut.row - top));
+    const Cut below = rest <= 1 || first >= bottom ? Cut{bottom} : FindCut(rows, first, last);
+
+    Strip strip{{block.left_px, top, block.width_px, below.row - top}, TextHeight(rows.letters, top, below.row)};
+    const double scale = limits.view_px / static_cast<double>(std::max(strip.rect.width_px, strip.rect.height_px));
     strip.readable = strip.text_px == 0 || strip.text_px * scale >= limits.min_text_px * (1 - kEmError);
     strip.starts_block = above.gap_px > kBlockGap * rows.usual_gap_px;
     strip.overlaps_previous = top < above.row;
     strips.push_back(strip);
-    const int overlap = cut.through_text ? static_cast<int>(kOverlapEms * em) : 0;
-    top = cut.row - std::min(overlap, (cut.row - top) / 2);
+
+    const int overlap = below.through_text ? static_cast<int>(kOverlapEms * em) : 0;
+    top = below.row - std::min(overlap, strip.rect.height_px / 2);
+    above = below;
   }
   return strips;
 }
