@@ -21,10 +21,6 @@ target_compile_options(quire_settings INTERFACE -Wall -Wextra -Wshadow -Wnon-vir
 target_compile_options(quire_settings INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 # Sums keep the order in which they are written: no fused multiply-add that the source does not name.
 target_compile_options(quire_settings INTERFACE -ffp-contract=off)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # False alarms of GCC 12 over "text" + std::string at -O3 (GCC bug 105651)
-  target_compile_options(quire_settings INTERFACE -Wno-restrict)
-endif()
 if(QUIRE_WERROR)
   target_compile_options(quire_settings INTERFACE -Werror)
 endif()
