@@ -4,18 +4,15 @@
 #include <filesystem>
 #include <utility>
 
-#include "backend/registry.h"
-
 namespace quire {
 
-Session::Session(const SessionOptions& options) {
+Session::Session(const std::string& folder, std::unique_ptr<Backend> backend, const EngineOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  std::unique_ptr<Model> model = LoadModel(options.model, CreateBackend(options.device, options.backend));
-  tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::Load(options.model + "/tokenizer.json"));
-  ModelCard card = ReadModelCard(options.model, model->config().architecture);
-  const std::filesystem::path folder = std::filesystem::weakly_canonical(options.model);
-  std::string name = card.name.empty() ? folder.filename().string() : card.name;
-  engine_ = std::make_unique<Engine>(std::move(model), *tokenizer_, options.engine);
+  std::unique_ptr<Model> model = LoadModel(folder, std::move(backend));
+  tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::Load(folder + "/tokenizer.json"));
+  ModelCard card = ReadModelCard(folder, model->config().architecture);
+  std::string name = card.name.empty() ? std::filesystem::weakly_canonical(folder).filename().string() : card.name;
+  engine_ = std::make_unique<Engine>(std::move(model), *tokenizer_, options);
   reader_ = std::make_unique<PageReader>(*engine_, *tokenizer_, std::move(card), std::move(name));
   load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }

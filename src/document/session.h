@@ -4,25 +4,17 @@
 #include <memory>
 #include <string>
 
-#include "backend/backend.h"
 #include "document/page_reader.h"
 #include "engine/engine.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quire {
 
-struct SessionOptions {
-  std::string model;            // folder
-  std::string device = "auto";  // BackendNames(), or "auto"
-  BackendOptions backend;
-  EngineOptions engine;
-};
-
 // Owner of tokenizer, engine and reader; they live as long as it does.
 class Session {
  public:
-  // Throws as Tokenizer::Load, ReadModelCard, CreateBackend, LoadModel and Engine do.
-  explicit Session(const SessionOptions& options);
+  // Loads the model in a folder onto a backend. Throws as Tokenizer::Load, ReadModelCard, LoadModel and Engine do.
+  Session(const std::string& folder, std::unique_ptr<Backend> backend, const EngineOptions& options);
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   Engine& engine() { return *engine_; }

@@ -233,10 +233,8 @@ int Read(const ReadArguments& arguments) {
   std::signal(SIGINT, OnInterrupt);
   std::signal(SIGPIPE, SIG_IGN);
 
-  SessionOptions session_options{.model = model.folder, .device = arguments.device};
-  session_options.backend = {.dtype = ChooseDType(arguments.dtype), .threads = arguments.threads};
-  session_options.engine.max_sequences = 4;
-  Session session(session_options);
+  const BackendOptions backend{.dtype = ChooseDType(arguments.dtype), .threads = arguments.threads};
+  Session session(model.folder, CreateBackend(arguments.device, backend), {.max_sequences = 4});
   const PageReader& reader = session.reader();
   ReadOptions options = MakeOptions(arguments, reader);
   reader.Check(options);
