@@ -1,0 +1,54 @@
+// An engine over the scripted model, and requests to it, for tests.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/scripted_model.h"
+#include "model/view_plan.h"
+
+namespace quire {
+
+inline const Tokenizer& TinyTokenizer() {
+  static const Tokenizer tokenizer = Tokenizer::Load(std::string(QUIRE_SOURCE_DIR) + "/models/tiny/tokenizer.json");
+  return tokenizer;
+}
+
+struct ScriptedEngine {
+  explicit ScriptedEngine(std::vector<Script> scripts, const EngineOptions& options = {})
+      : engine(std::make_unique<ScriptedModel>(ScriptedOptions{std::move(scripts)}, control), TinyTokenizer(),
+               options) {}
+  std::shared_ptr<ScriptedControl> control = std::make_shared<ScriptedControl>();
+  Engine engine;
+};
+
+// A request without a picture whose text is that of a script: prompt_tokens >= 2, or 1 for script 0.
+inline Request AskScript(int script, int prompt_tokens = 4) {
+  Request request{.before = std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 5)};
+  request.before[0] = 0;
+  if (prompt_tokens > 1) request.before[1] = script;
+  return request;
+}
+
+// A request with a picture of 1280 x 720 px, whose text is that of a script: two tiles and the global view. Of each
+// view there is only the pixel that the scripted model looks at.
+inline Request AskScriptByPage(int script) {
+  auto page = std::make_shared<PagePixels>();
+  const Geometry geometry = PublishedConfig(Architecture::kOcr2).geometry;
+  page->plan = PlanPage(geometry, 1280, 720, FindMode(geometry, ""));
+  page->views.assign(page->plan.views.size(), std::vector<float>(3, static_cast<float>(script) / 127.5f - 1));
+  return {.before = {0}, .after = {13, 7}, .page = std::move(page)};
+}
+
+// Ordinary tokens at random, no specials among them, no numbers.
+inline std::vector<int32_t> RandomIds(std::mt19937* random, size_t count) {
+  std::vector<int32_t> ids(count);
+  for (int32_t& id : ids) id = 300 + static_cast<int32_t>((*random)() % 700);
+  return ids;
+}
+
+}  // namespace quire
