@@ -23,25 +23,34 @@ bool Preempt(std::span<Sequence* const> running, size_t index, std::vector<Chunk
   return false;
 }
 
+// Whether a sequence without pages may begin: where there are pages for all that it has, not counting what older ones
+// hold, and one for each of these to grow by. Without the latter it would soon lose what it has computed.
+bool HasRoom(std::span<Sequence* const> running, size_t index, const KvPages& pages) {
+  if (index == 0) return true;
+  int reachable = pages.available();
+  for (const Sequence* younger : running.subspan(index + 1)) reachable += static_cast<int>(younger->pages.size());
+  return reachable >= PagesFor(running[index]->length()) + static_cast<int>(index);
+}
+
 }  // namespace
 
 std::vector<Chunk> Schedule(std::span<Sequence* const> running, int max_rows, KvPages* pages) {
   std::vector<Chunk> chunks;
   int rows = 0;
-  auto add = [&](size_t index, int count) {
-    Sequence* sequence = running[index];
-    const int needed = PagesFor(sequence->computed + count);
-    while (!pages->Grow(&sequence->pages, needed))
-      if (!Preempt(running, index, &chunks, pages)) return;
-    chunks.push_back({sequence, sequence->computed, count});
-    rows += count;
-  };
   auto missing = [&](size_t index) { return running[index]->length() - running[index]->computed; };
-  for (size_t i = 0; i < running.size(); ++i)
-    if (missing(i) == 1 && rows < max_rows) add(i, 1);
-  for (size_t i = 0; i < running.size(); ++i) {
+  auto add = [&](size_t index) {
+    Sequence* sequence = running[index];
+    while (!pages->Grow(&sequence->pages, PagesFor(sequence->length())))
+      if (!Preempt(running, index, &chunks, pages)) return;
+    chunks.push_back({sequence, sequence->computed, std::min(missing(index), max_rows - rows)});
+    rows += chunks.back().count;
+  };
+  for (size_t i = 0; i < running.size() && rows < max_rows; ++i)
+    if (!running[i]->pages.empty() && missing(i) == 1) add(i);
+  for (size_t i = 0; i < running.size() && rows < max_rows; ++i) {
+    if (running[i]->pages.empty() && !HasRoom(running, i, *pages)) break;
     const bool chosen = std::ranges::any_of(chunks, [&](const Chunk& c) { return c.sequence == running[i]; });
-    if (!chosen && rows < max_rows) add(i, std::min(missing(i), max_rows - rows));
+    if (!chosen) add(i);
   }
   return chunks;
 }

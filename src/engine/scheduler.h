@@ -18,9 +18,10 @@ struct Chunk {
 };
 
 // Chooses the chunks of the next step. `running`: sequences whose image tokens are there, oldest first. Those that need
-// one row (they decode) come first, then prompts in order of age, as many rows as fit in max_rows. Pages are taken for
-// every chunk; where there are none, the youngest sequence that holds any gives its own back and is computed again
-// later, in the same row classes. The oldest always goes on: the cache must hold one full context.
+// one row (they decode) come first, then prompts in order of age, as many rows as fit in max_rows. A sequence takes
+// pages for all that it has, and begins when there is room for it and for the older ones to grow; none overtakes it.
+// Where a page is missing, the youngest sequence that holds any gives its own back and is computed again later, in the
+// same row classes. The oldest always goes on: the cache must hold one full context.
 std::vector<Chunk> Schedule(std::span<Sequence* const> running, int max_rows, KvPages* pages);
 
 // Writes the chunks into a step: prompt rows, then generated ones.
