@@ -59,6 +59,7 @@ void Stats::Print(Session& session) const {
                ceilings.product_flops / 1e9, ceilings.read_bytes_per_s / 1e9);
   std::fprintf(stderr, "%-16s %10s  %-22s %10s %7s\n", "stage", "time", "rate", "floor", "reached");
   std::fprintf(stderr, "%-16s %8.0f ms\n", "load", session.load_ms());
+  bool shared = false;
   for (const auto& [name, ms] : times_ms_) {
     char rate[32] = "";
     double floor = 0;
@@ -78,7 +79,9 @@ void Stats::Print(Session& session) const {
     std::fprintf(stderr, "%-16s %8.0f ms  %-22s", name.c_str(), ms, rate);
     if (floor > 0) std::fprintf(stderr, " %7.0f ms %6.0f%%", floor, 100 * floor / ms);
     std::fprintf(stderr, "\n");
+    shared |= floor > ms;
   }
+  if (shared) std::fprintf(stderr, "(over 100%%: strips were read together and shared each pass over the weights)\n");
 }
 
 }  // namespace quire::cli
