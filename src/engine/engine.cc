@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,20 @@ int PagesOf(int tokens) {
   return (tokens + kPageTokens - 1) / kPageTokens;
 }
 
+EngineOptions Checked(const EngineOptions& options) {
+  auto want = [](const char* name, int found, int least) {
+    if (found < least)
+      throw Error(ErrorKind::kUsage, std::string(name) + ": wanted at least " + std::to_string(least) + ", found " +
+                                         std::to_string(found));
+  };
+  want("max_sequences", options.max_sequences, 1);
+  want("max_step_rows", options.max_step_rows, 1);
+  want("context_tokens", options.context_tokens, 0);
+  want("kv_pages", options.kv_pages, 0);
+  want("image_tokens", options.image_tokens, 0);
+  return options;
+}
+
 int KvPageCount(const EngineOptions& options, int context_tokens) {
   const int one = PagesOf(context_tokens);
   if (options.kv_pages == 0) return one * options.max_sequences;
@@ -26,6 +41,26 @@ int KvPageCount(const EngineOptions& options, int context_tokens) {
                     std::to_string(context_tokens) + " tokens, found " + std::to_string(options.kv_pages),
                 "", "give the cache more memory or lower the context");
   return options.kv_pages;
+}
+
+void CheckIds(std::span<const int32_t> ids, int vocab) {
+  for (const int32_t id : ids)
+    if (id < 0 || id >= vocab)
+      throw Error(ErrorKind::kUsage, "the prompt holds the token " + std::to_string(id) + ", the model has 0 to " +
+                                         std::to_string(vocab - 1));
+}
+
+// The exception that is being handled. One that is no Error is a bug, which fails requests and not the engine.
+Error CurrentError() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorKind::kOutOfMemory, "host memory does not suffice");
+  } catch (const std::exception& error) {
+    return Error(ErrorKind::kInternal, error.what());
+  }
 }
 
 }  // namespace
@@ -38,7 +73,7 @@ const char* Name(EndReason reason) {
 Engine::Engine(std::unique_ptr<Model> model, const Tokenizer& tokenizer, const EngineOptions& options)
     : model_(std::move(model)),
       tokenizer_(tokenizer),
-      options_(options),
+      options_(Checked(options)),
       context_tokens_(options.context_tokens ? std::min(options.context_tokens, model_->config().lm.max_positions)
                                              : model_->config().lm.max_positions),
       quiet_ids_{model_->config().lm.bos_id, model_->config().lm.eos_id},
@@ -68,6 +103,8 @@ std::shared_ptr<Ticket> Engine::Submit(Request request) {
                                                .ticket = std::make_shared<Ticket>(),
                                                .text = StreamDecoder(tokenizer_, quiet_ids_),
                                                .submitted = Sequence::Clock::now()});
+  CheckIds(s->request.before, config().lm.vocab);
+  CheckIds(s->request.after, config().lm.vocab);
   const int prompt = s->prompt_tokens(), room = context_tokens_ - prompt;
   if (prompt == 0) throw Error(ErrorKind::kUsage, "the prompt is empty");
   if (s->image_tokens() > options_.image_tokens)
@@ -149,8 +186,8 @@ void Engine::SeeNextView() {
     ++s.views_done;
     s.usage.vision_ms += MsSince(start);
     s.ticket->Put(StageEvent{StageEvent::Stage::kVision, s.views_done, s.views()});
-  } catch (const Error& error) {
-    End(s, EndReason::kError, error.what(), error);
+  } catch (const std::exception& error) {
+    End(s, EndReason::kError, error.what(), CurrentError());
   }
 }
 
@@ -165,8 +202,8 @@ void Engine::RunStep() {
   try {
     Context c{*stream_, arena_};
     model_->Step(c, step_, state_, &outputs_);
-  } catch (const Error& error) {
-    for (const Chunk& chunk : chunks) End(*chunk.sequence, EndReason::kError, error.what(), error);
+  } catch (const std::exception& error) {
+    for (const Chunk& chunk : chunks) End(*chunk.sequence, EndReason::kError, error.what(), CurrentError());
     return;
   }
   const double ms = MsSince(start);

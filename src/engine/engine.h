@@ -32,14 +32,15 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // tokenizer must outlive the engine. Throws Error{kOutOfMemory}, {kUsage} for a cache smaller than one context.
+  // tokenizer must outlive the engine. Throws Error{kOutOfMemory}, {kUsage} for options out of range, as a cache
+  // smaller than one context.
   Engine(std::unique_ptr<Model> model, const Tokenizer& tokenizer, const EngineOptions& options);
   ~Engine();  // cancels what runs
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Any thread. Throws Error{kUsage} or {kTooLarge} at once for a request that can never run: an empty prompt, or one
-  // longer than the context.
+  // Any thread. Throws Error{kUsage} or {kTooLarge} at once for a request that can never run: an empty prompt, one
+  // longer than the context, a token that the model does not have.
   std::shared_ptr<Ticket> Submit(Request request);
 
   const ModelConfig& config() const { return model_->config(); }

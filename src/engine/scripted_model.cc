@@ -15,11 +15,13 @@
 namespace quire {
 namespace {
 
-// Counts a call, and sleeps and fails as told.
-void Account(const char* what, std::atomic<int64_t>* calls, int64_t failing_call, int sleep_ms) {
+// Counts a call, and sleeps, waits and fails as told.
+void Account(const char* what, std::atomic<int64_t>* calls, int sleep_ms, const std::atomic<int64_t>& held_call,
+             const std::atomic<int64_t>& failing_call) {
   const int64_t call = ++*calls;
-  if (sleep_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(sleep_ms));
-  if (call == failing_call)
+  std::this_thread::sleep_for(std::chrono::milliseconds(sleep_ms));
+  while (held_call == call) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  if (failing_call == call)
     throw Error(ErrorKind::kDeviceLost, std::string(what) + " " + std::to_string(call) + " was told to fail");
 }
 
@@ -50,14 +52,14 @@ ScriptedModel::ScriptedModel(ScriptedOptions options, std::shared_ptr<ScriptedCo
 
 void ScriptedModel::See(Context&, std::span<const ViewInput> views, const View&) {
   for (const ViewInput& view : views) {
-    Account("view", &control_->views, control_->fail_view, control_->view_ms);
+    Account("view", &control_->views, control_->view_ms, control_->hold_view, control_->fail_view);
     if (view.view == 0) reds_[view.first_row] = ByteOf(view.pixels[0]);
   }
 }
 
 void ScriptedModel::Step(Context& c, const StepInputs& in, DecoderState& state, StepOutputs* out) {
   control_->rows += in.rows();
-  Account("step", &control_->steps, control_->fail_step, control_->step_ms);
+  Account("step", &control_->steps, control_->step_ms, control_->hold_step, control_->fail_step);
   for (int row = 0; row < in.rows(); ++row) Append(in, row);
 
   out->samples.clear();

@@ -29,10 +29,11 @@ struct ScriptedOptions {
   int max_positions = 8192;
 };
 
-// Shared by a test and the model, which the engine owns: what it is told to do wrong, and what it has done. Any thread,
-// at any time.
+// Shared by a test and the model, which the engine owns: what the model is told to do, and what it has done. Any
+// thread, at any time. Calls are numbered from 1.
 struct ScriptedControl {
-  std::atomic<int64_t> fail_view{0}, fail_step{0};   // the call that fails with Error{kDeviceLost}, from 1; 0: none
+  std::atomic<int64_t> fail_view{0}, fail_step{0};   // the call that throws Error{kDeviceLost}
+  std::atomic<int64_t> hold_view{0}, hold_step{0};   // the call that waits until this is another number
   std::atomic<int> view_ms{0}, step_ms{0};           // that each call sleeps
   std::atomic<int64_t> views{0}, steps{0}, rows{0};  // calls so far, and rows of all steps
 };

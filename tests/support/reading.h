@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <variant>
 #include <vector>
@@ -9,6 +10,10 @@
 #include "engine/ticket.h"
 
 namespace quire {
+
+inline void PrintTo(EndReason reason, std::ostream* out) {
+  *out << Name(reason);
+}
 
 struct Reading {
   std::vector<int32_t> ids;
