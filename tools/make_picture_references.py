@@ -210,9 +210,12 @@ def netpbms(rgb):
     write("small.pgm", b"P5 29 19 15\n" + (g >> 4).tobytes()); case("small.pgm", from_array((g >> 4) * 17))
 
 
+def exif_block(orientation): return struct.pack("<2sHIHHHIHHI", b"II", 42, 8, 1, 274, 3, 1, orientation, 0, 0)
+
+
 def turned(rgb):
     for n in range(1, 9):
-        exif = struct.pack("<2sHIHHHIHHI", b"II", 42, 8, 1, 274, 3, 1, n, 0, 0)
+        exif = exif_block(n)
         turn = lambda image: image.transpose(TURN[n]) if n > 1 else image
         rgb.save(path(f"turned-{n}.jpg"), quality=90, exif=b"Exif\0\0" + exif)
         case(f"turned-{n}.jpg", turn(Image.open(path(f"turned-{n}.jpg"))), orientation=n)
@@ -224,14 +227,16 @@ def turned(rgb):
 
 
 def heifs():
-    """Flat areas, so that the codec's losses stay small; the second AVIF is turned by the container."""
+    """Flat areas, so that the codec's losses stay small. exif.heic has an EXIF orientation, which viewers pass over."""
     a = np.full((64, 96, 3), 220); a[8:40, 8:40] = 30; a[40:56, 56:88] = 200, 40, 40
     flat = from_array(a)
     flat.save(path("flat.png"))
-    for name in ("flat.heic", "flat.avif"):
-        subprocess.run(["heif-enc", *(["-A"] if name.endswith("avif") else []), "-q", "95", "-p", "chroma=444", "-o", path(name), path("flat.png")], check=True, capture_output=True)
+    flat.save(path("exif.jpg"), quality=98, subsampling=0, exif=b"Exif\0\0" + exif_block(6))
+    for name, source in (("flat.heic", "flat.png"), ("flat.avif", "flat.png"), ("exif.heic", "exif.jpg")):
+        avif = ["-A"] if name.endswith("avif") else []
+        subprocess.run(["heif-enc", *avif, "-q", "95", "-p", "chroma=444", "-o", path(name), path(source)], check=True, capture_output=True)
         case(name, flat, tolerance=24)
-    os.remove(path("flat.png"))
+    os.remove(path("flat.png")); os.remove(path("exif.jpg"))
 
 
 def main():

@@ -21,6 +21,9 @@ namespace {
 // A busy machine and the decoder's low priority stretch its processor seconds.
 constexpr int kWallPerCpu = 10;
 
+// A process is replaced after so many pictures: decoders leak on damaged ones.
+constexpr int kMostExchanges = 500;
+
 std::string SystemText() {
   return std::strerror(errno);
 }
@@ -110,7 +113,7 @@ class DecodePool::Lease {
   Lease(const Lease&) = delete;
 
   Process& process() { return process_; }
-  void Finish() { finished_ = true; }
+  void Finish() { finished_ = process_.exchanges < kMostExchanges; }
 
   // Ends the process, if it has not ended itself, and returns its status.
   int End() {
@@ -176,6 +179,7 @@ DecodedPage DecodePool::Exchange(DecodeKind kind, const PictureFile& file, int p
   Process& process = lease.process();
   if (process.pid >= 0 && waitpid(process.pid, nullptr, WNOHANG) != 0) process = {};  // died while idle
   if (process.pid < 0) process = Start();
+  ++process.exchanges;
   const DecodeChannel& channel = process.channel;
 
   DecodeRequest request{.kind = kind, .page = page, .cpu_seconds = options_.cpu_seconds};

@@ -74,6 +74,7 @@ class DecodePool {
   struct Process {
     pid_t pid = -1;
     DecodeChannel channel;
+    int exchanges = 0;
   };
   class Lease;  // a process taken from the pool for one exchange
 

@@ -1,5 +1,5 @@
 // Any bytes as a picture: pixels of the size that the header told, or an Error of the file.
-// A good corpus to begin with: tests/data/image/pictures.
+// A good corpus to begin with is tests/data/image/pictures; LSAN_OPTIONS=suppressions=tests/fuzz/picture_leaks.txt.
 #include "image/codecs/picture.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <utility>
 
 #include "image/codecs/codec.h"
 #include "image/codecs/color.h"
@@ -66,25 +65,25 @@ class File {
     TIFFOpenOptionsSetErrorHandlerExtR(open.get(), &KeepError, &source_);
     TIFFOpenOptionsSetWarningHandlerExtR(open.get(), &KeepWarning, &source_);
     TIFFOpenOptionsSetMaxSingleMemAlloc(open.get(), kMostSpareBytes + options.max_pixels * 8);
-    tiff_ = TIFFClientOpenExt(
+    tiff_.reset(TIFFClientOpenExt(
         "picture", "rm", &source_, &Read, [](thandle_t, void*, tmsize_t) { return tmsize_t{0}; }, &Seek,
         [](thandle_t) { return 0; }, [](thandle_t h) { return toff_t{static_cast<Source*>(h)->bytes.size()}; }, nullptr,
-        nullptr, open.get());
+        nullptr, open.get()));
     if (tiff_ == nullptr) Fail();
-    pages_ = TIFFNumberOfDirectories(tiff_);
-    if (page >= 0 && page < pages_ && TIFFSetDirectory(tiff_, static_cast<tdir_t>(page)) == 0) Close(), Fail();
+    pages_ = TIFFNumberOfDirectories(get());
+    if (page >= 0 && page < pages_ && TIFFSetDirectory(get(), static_cast<tdir_t>(page)) == 0) Fail();
   }
-  ~File() { Close(); }
+
   File(const File&) = delete;
 
-  TIFF* get() const { return tiff_; }
+  TIFF* get() const { return tiff_.get(); }
   int pages() const { return pages_; }
   const std::vector<std::string>& warnings() const { return source_.warnings; }
 
   template <typename T>
   T Field(uint32_t tag, T otherwise) const {
     T value{};
-    return TIFFGetFieldDefaulted(tiff_, tag, &value) != 0 ? value : otherwise;
+    return TIFFGetFieldDefaulted(get(), tag, &value) != 0 ? value : otherwise;
   }
 
   [[noreturn]] void Fail() const {
@@ -92,12 +91,8 @@ class File {
   }
 
  private:
-  void Close() {
-    if (tiff_ != nullptr) TIFFClose(std::exchange(tiff_, nullptr));
-  }
-
   Source source_;
-  TIFF* tiff_ = nullptr;
+  std::unique_ptr<TIFF, decltype(&TIFFClose)> tiff_{nullptr, &TIFFClose};
   int pages_ = 0;
 };
 
