@@ -64,6 +64,14 @@ struct CpuKvCache : KvCache {
   HostBuffer memory;
 };
 
+// Pieces of `size` that hold `count`.
+constexpr int64_t Blocks(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
+
+// Keys that one step of the softmax takes in vision: 196 kB of logits for Products::kMaxRows queries.
+inline constexpr int64_t kKeysAtOnce = 512;
+
 class CpuBackend : public HostBackend {
  public:
   CpuBackend(const BackendOptions& options, const Isa& isa);
@@ -110,13 +118,21 @@ class CpuBackend : public HostBackend {
   void MultiplyMany(Context& c, const float* x, int64_t rows, const CpuWeight& w, const Finish& finish);
   void MultiplyMany(const Operand& a, int64_t rows, const CpuWeight& w, const Finish& finish);
   void MultiplyFew(Context& c, const float* x, int64_t rows, const CpuWeight& w, const Finish& finish);
-  // Panels [first, first + count) of outputs, ready to multiply with: the weight's own or, widened or packed, in `buffer`.
-  const void* PanelsOf(const CpuWeight& w, int64_t first, int64_t count) const;
+  // Panels of outputs [first, first + columns), ready to multiply with: the weight's own, or made from it in the
+  // thread's memory.
+  const void* PanelsOf(const CpuWeight& w, int64_t first, int64_t columns) const;
   const void* PanelsOf(const Slice& slice, int64_t k) const;
   void ForExpertSlices(const int64_t* begin, int64_t experts, int64_t slices,
                        const std::function<void(int64_t, int64_t)>& body);
   void ExpertsFew(Context& c, const View& x, const View& ids, const CpuWeight& w, const View& out);
   void ExpertsMany(Context& c, const View& x, const View& ids, const CpuWeight& w, const View& out);
+  // Rows of the operand type that several threads fill.
+  struct Rows {
+    void* data;
+    int64_t stride, element_bytes;
+    void* at(int64_t row) const { return static_cast<char*>(data) + row * stride * element_bytes; }
+  };
+  Rows TakeRows(Context& c, int64_t rows, int64_t k) const;
   // x [rows, k] as an operand of all threads, in the arena if it is not x itself.
   Operand StageAll(Context& c, const float* x, int64_t rows, int64_t k);
 

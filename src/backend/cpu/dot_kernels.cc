@@ -1,5 +1,6 @@
 // Products of few rows with weight rows as they lie in the file: bound by the reading of the weights.
 #include "backend/cpu/kernels.h"
+#include "hwy/cache_control.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/dot_kernels.cc"
@@ -12,13 +13,17 @@ namespace quire::cpu::HWY_NAMESPACE {
 namespace {
 
 // Weight rows and rows that share loads. One vector of partial sums a pair, whatever the tile, so that a pair's sum has
-// one order: lane l adds elements l, l + lanes, ... in ascending order, then the lanes are added.
+// one order: lane l adds elements l, l + lanes, ... in ascending order, then the lanes are added, then
+// what is left of k.
 constexpr int kWeightRows = 4;
 constexpr int kRows = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3 ? 2 : 4;
 
-template <int kW, int kX, typename T>
-HWY_INLINE void DotTile(const T* HWY_RESTRICT w, int64_t k, const float* const* x, float* HWY_RESTRICT out,
-                        int64_t out_stride) {
+// How far ahead of the reading weights are fetched: the processor's own prefetching reached half the speed.
+constexpr int64_t kAheadElements = 4096;
+
+template <int kW, int kX, bool kAhead, typename T>
+HWY_NOINLINE void DotTile(const T* HWY_RESTRICT w, int64_t k, const float* const* x, float* HWY_RESTRICT out,
+                          int64_t out_stride) {
   const int64_t lanes = Lanes();
   V sums[kX][kW];
 #pragma GCC unroll 4
@@ -30,7 +35,10 @@ HWY_INLINE void DotTile(const T* HWY_RESTRICT w, int64_t k, const float* const* 
   for (; i + lanes <= k; i += lanes) {
     V row[kW];
 #pragma GCC unroll 4
-    for (int j = 0; j < kW; ++j) row[j] = Load(w + j * k + i);
+    for (int j = 0; j < kW; ++j) {
+      row[j] = Load(w + j * k + i);
+      if (kAhead) hwy::Prefetch(w + j * k + i + kAheadElements);
+    }
 #pragma GCC unroll 4
     for (int r = 0; r < kX; ++r) {
       const V v = Load(x[r] + i);
@@ -41,19 +49,32 @@ HWY_INLINE void DotTile(const T* HWY_RESTRICT w, int64_t k, const float* const* 
 #pragma GCC unroll 4
   for (int r = 0; r < kX; ++r) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kW; ++j) {
-      if (i < k) sums[r][j] = hn::MulAdd(LoadFirst(x[r] + i, k - i), LoadFirst(w + j * k + i, k - i), sums[r][j]);
-      out[r * out_stride + j] = Sum(sums[r][j]);
-    }
+    for (int j = 0; j < kW; ++j) out[r * out_stride + j] = Sum(sums[r][j]);
   }
+  for (; i < k; ++i)
+    for (int r = 0; r < kX; ++r)
+      for (int j = 0; j < kW; ++j) out[r * out_stride + j] += x[r][i] * ToFloat(w[j * k + i]);
 }
 
 template <int kW, typename T>
 HWY_INLINE void DotAllRows(const T* w, int64_t k, const float* const* x, int64_t m, float* out, int64_t out_stride) {
-  int64_t r = 0;
-  for (; r + kRows <= m; r += kRows) DotTile<kW, kRows>(w, k, x + r, out + r * out_stride, out_stride);
-  for (; r + 2 <= m; r += 2) DotTile<kW, 2>(w, k, x + r, out + r * out_stride, out_stride);
-  if (r < m) DotTile<kW, 1>(w, k, x + r, out + r * out_stride, out_stride);
+  int64_t r = m % kRows;
+  const auto first = [&]<int kX>() HWY_ATTR { DotTile<kW, kX, true>(w, k, x, out, out_stride); };
+  switch (r) {
+    case 1:
+      first.template operator()<1>();
+      break;
+    case 2:
+      first.template operator()<2>();
+      break;
+    case 3:
+      first.template operator()<3>();
+      break;
+    default:
+      first.template operator()<kRows>();
+      r = kRows;
+  }
+  for (; r < m; r += kRows) DotTile<kW, kRows, false>(w, k, x + r, out + r * out_stride, out_stride);
 }
 
 template <typename T>

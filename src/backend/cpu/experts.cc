@@ -1,6 +1,7 @@
 // Embedding, routing and experts.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "backend/cpu/backend.h"
@@ -103,7 +104,7 @@ void CpuBackend::ExpertsFew(Context& c, const View& x, const View& ids, const Cp
     const auto skip = static_cast<size_t>(first * inputs) * SizeOf(piece.dtype);
     DotRows(static_cast<const char*>(piece.data) + skip, piece.dtype, n, inputs, rows, m, to, n);
   };
-  ForExpertSlices(groups.begin, w.n(), (f + kOutputs - 1) / kOutputs, [&](int64_t e, int64_t slice) {
+  ForExpertSlices(groups.begin, w.n(), Blocks(f, kOutputs), [&](int64_t e, int64_t slice) {
     const int64_t begin = groups.begin[e], m = groups.begin[e + 1] - begin;
     const int64_t first = slice * kOutputs, n = std::min(kOutputs, f - first);
     auto* gate = ThreadScratch<float>(Scratch::kTile, 2 * m * n);
@@ -112,13 +113,12 @@ void CpuBackend::ExpertsFew(Context& c, const View& x, const View& ids, const Cp
     dots(e, 1, first, n, k, from + begin, m, up);
     for (int64_t r = 0; r < m; ++r) SiluMulRow(gate + r * n, up + r * n, n, hidden + (begin + r) * f + first);
   });
-  ForExpertSlices(groups.begin, w.n(), (k + kOutputs - 1) / kOutputs, [&](int64_t e, int64_t slice) {
+  ForExpertSlices(groups.begin, w.n(), Blocks(k, kOutputs), [&](int64_t e, int64_t slice) {
     const int64_t begin = groups.begin[e], m = groups.begin[e + 1] - begin;
     const int64_t first = slice * kOutputs, n = std::min(kOutputs, k - first);
     auto* tile = ThreadScratch<float>(Scratch::kTile, m * n);
     dots(e, 2, first, n, f, hidden_row + begin, m, tile);
-    for (int64_t r = 0; r < m; ++r)
-      std::copy_n(tile + r * n, n, out.as<float>() + groups.order[begin + r] * k + first);
+    for (int64_t r = 0; r < m; ++r) std::copy_n(tile + r * n, n, out.as<float>() + groups.order[begin + r] * k + first);
   });
 }
 
@@ -127,63 +127,64 @@ void CpuBackend::ExpertsMany(Context& c, const View& x, const View& ids, const C
   const int64_t k = w.k(), f = w.expert_width, top_k = ids.width(), pairs = ids.elements();
   const Arena::Scope scope(c.arena);
   const Groups groups = GroupByExpert(c, ids.as<int32_t>(), pairs, w.n());
-  // Operands of both products, sorted by expert; a block's padding reads rows of the next expert.
-  const auto take = [&](int64_t width) {
-    const View v = c.arena.Take(products_.operand(), {pairs + kRows, products_.PaddedDepth(width)});
-    return Operand{v.data, products_.PaddedDepth(width)};
-  };
-  const Operand gathered = take(k), hidden = take(f);
+  // Operands of both products, sorted by expert; the padding of a block of rows reaches into the next expert's.
+  const Rows gathered = TakeRows(c, pairs, k), hidden = TakeRows(c, pairs, f);
   ForRows(pairs, k, [&](int64_t i) {
-    products_.StageRow(x.as<float>() + groups.order[i] / top_k * k, k,
-                       const_cast<void*>(products_.From(gathered, i).data));
+    products_.StageRow(x.as<float>() + groups.order[i] / top_k * k, k, gathered.at(i));
+    // The hidden row is written in parts: its padding now.
+    std::memset(static_cast<char*>(hidden.at(i)) + f * products_.operand_bytes(), 0,
+                static_cast<size_t>((hidden.stride - f) * products_.operand_bytes()));
   });
-  if (products_.operand() == DType::kBf16)  // the padding of a row that is written in parts
-    ForRows(pairs, f, [&](int64_t i) {
-      auto* row = static_cast<Bf16*>(const_cast<void*>(products_.From(hidden, i).data));
-      std::fill(row + f, row + hidden.stride, Bf16{0});
-    });
-  const auto piece_slice = [&](int64_t expert, int part, int64_t first, int64_t n, int64_t inputs) {
+  const auto slice_of = [&](int64_t expert, int part, int64_t first, int64_t n, int64_t inputs) {
     const Piece& piece = w.pieces[expert * 3 + part];
     const auto skip = static_cast<size_t>(first * inputs) * SizeOf(piece.dtype);
     return Slice{static_cast<const char*>(piece.data) + skip, piece.dtype, first, n};
   };
-  ForExpertSlices(groups.begin, w.n(), (f + kPanel - 1) / kPanel, [&](int64_t e, int64_t slice) {
+  // Calls body(first row, rows, sums [rows, width]) for the expert's rows of a, block by block.
+  const auto multiply = [&](const Rows& a, int64_t e, const void* panels, int64_t columns, int64_t inputs,
+                            const auto& body) {
+    auto* tile = ThreadScratch<float>(Scratch::kTile, kRows * RoundUp(columns, kPanel));
+    for (int64_t r = groups.begin[e]; r < groups.begin[e + 1]; r += kRows) {
+      const int64_t block = std::min(kRows, groups.begin[e + 1] - r);
+      products_.Multiply({a.at(r), a.stride}, block, panels, columns, inputs, tile);
+      body(r, block, tile);
+    }
+  };
+
+  ForExpertSlices(groups.begin, w.n(), Blocks(f, kPanel), [&](int64_t e, int64_t slice) {
     const int64_t first = slice * kPanel, n = std::min(kPanel, f - first);
     // Gate and up as two panels that follow each other, so that one product makes both.
-    const int64_t elements = products_.PanelElements(k);
-    auto* panels = ThreadScratch<char>(Scratch::kPanels, 2 * elements * static_cast<int64_t>(SizeOf(products_.operand())));
+    auto* panels = ThreadScratch<char>(Scratch::kPanels, 2 * products_.PanelBytes(k));
     for (int part = 0; part < 2; ++part) {
-      const Slice s = piece_slice(e, part, first, n, k);
-      products_.Pack(s.data, s.dtype, k, n, k, panels + part * elements * static_cast<int64_t>(SizeOf(products_.operand())));
+      const Slice s = slice_of(e, part, first, n, k);
+      products_.Pack(s.data, s.dtype, k, n, k, panels + part * products_.PanelBytes(k));
     }
-    auto* tile = ThreadScratch<float>(Scratch::kTile, (kRows + 1) * 2 * kPanel);
-    float* product = tile + kRows * 2 * kPanel;
-    for (int64_t r = groups.begin[e]; r < groups.begin[e + 1]; r += kRows) {
-      const int64_t block = std::min(kRows, groups.begin[e + 1] - r);
-      products_.Multiply(products_.From(gathered, r), block, panels, 2, k, tile);
-      for (int64_t i = 0; i < block; ++i) {
-        const float* both = tile + i * 2 * kPanel;
-        auto* row = const_cast<void*>(products_.From(hidden, r + i).data);
-        SiluMulRow(both, both + kPanel, n, product);
+    multiply(gathered, e, panels, 2 * kPanel, k, [&](int64_t r, int64_t rows, const float* sums) {
+      for (int64_t i = 0; i < rows; ++i, sums += 2 * kPanel) {
+        float product[kPanel];
+        SiluMulRow(sums, sums + kPanel, n, product);
+        void* to = static_cast<char*>(hidden.at(r + i)) + first * products_.operand_bytes();
         if (products_.operand() == DType::kBf16)
-          RoundRow(product, n, static_cast<Bf16*>(row) + first);
+          RoundRow(product, n, static_cast<Bf16*>(to));
         else
-          std::copy_n(product, n, static_cast<float*>(row) + first);
+          std::copy_n(product, n, static_cast<float*>(to));
       }
-    }
+    });
   });
-  ForExpertSlices(groups.begin, w.n(), (k + 2 * kPanel - 1) / (2 * kPanel), [&](int64_t e, int64_t slice) {
+  ForExpertSlices(groups.begin, w.n(), Blocks(k, 2 * kPanel), [&](int64_t e, int64_t slice) {
     const int64_t first = slice * 2 * kPanel, n = std::min(2 * kPanel, k - first);
-    const int64_t count = (n + kPanel - 1) / kPanel;
-    const void* panels = PanelsOf(piece_slice(e, 2, first, n, f), f);
-    auto* tile = ThreadScratch<float>(Scratch::kTile, kRows * count * kPanel);
-    for (int64_t r = groups.begin[e]; r < groups.begin[e + 1]; r += kRows) {
-      const int64_t block = std::min(kRows, groups.begin[e + 1] - r);
-      products_.Multiply(products_.From(hidden, r), block, panels, count, f, tile);
-      for (int64_t i = 0; i < block; ++i)
-        std::copy_n(tile + i * count * kPanel, n, out.as<float>() + groups.order[r + i] * k + first);
-    }
+    multiply(hidden, e, PanelsOf(slice_of(e, 2, first, n, f), f), n, f,
+             [&](int64_t r, int64_t rows, const float* sums) {
+               for (int64_t i = 0; i < rows; ++i)
+                 std::copy_n(sums + i * RoundUp(n, kPanel), n, out.as<float>() + groups.order[r + i] * k + first);
+             });
   });
+}
+
+CpuBackend::Rows CpuBackend::TakeRows(Context& c, int64_t rows, int64_t k) const {
+  const View view =
+      c.arena.Take(products_.operand(), {products_.PaddedRows(rows + Products::kMaxRows), products_.PaddedDepth(k)});
+  return {view.data, products_.PaddedDepth(k), products_.operand_bytes()};
 }
 
 void CpuBackend::Combine(Context&, const View& y, const View& weights, const View& shared, const View& x) {

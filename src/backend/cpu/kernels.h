@@ -13,14 +13,16 @@ namespace quire::cpu {
 inline constexpr int64_t kPanel = 64;
 
 // ---- panel_kernels.cc ----
-// c[r, j] (+)= sum over i of a[r, i] panel[i, j] for r < rows, j < kPanel, each sum one chain in ascending i. With add,
-// the chain goes on from what c holds.
-void MultiplyPanel(const float* a, int64_t a_stride, int64_t rows, const float* panel, int64_t k, bool add, float* c,
-                   int64_t c_stride);
-void MultiplyPanel(const float* a, int64_t a_stride, int64_t rows, const Bf16* panel, int64_t k, bool add, float* c,
-                   int64_t c_stride);
-// out[i, j] = in[j, i] for i < count, j < kPanel; 32-bit elements, in of kPanel rows, readable up to a multiple of 4.
-void TransposePanel(const uint32_t* in, int64_t in_stride, int64_t count, uint32_t* out);
+// c[r, j] (+)= sum over i of a[r, i] panel[i, j] for r < rows, j < columns <= kPanel, each sum one chain in ascending
+// i. With add, the chain goes on from what c holds. May write c up to kPanel columns.
+void MultiplyPanel(const float* a, int64_t a_stride, int64_t rows, const float* panel, int64_t k, int64_t columns,
+                   bool add, float* c, int64_t c_stride);
+void MultiplyPanel(const float* a, int64_t a_stride, int64_t rows, const Bf16* panel, int64_t k, int64_t columns,
+                   bool add, float* c, int64_t c_stride);
+// panel[i, j] = w[j, i] for i < k, j < n <= kPanel, in float32; 0 for the other j.
+void PackPanel(const void* w, DType type, int64_t stride, int64_t n, int64_t k, float* panel);
+// The same for bf16 weights and a panel of pairs, [k / 2, kPanel, 2]; k even.
+void PackPairs(const Bf16* w, int64_t stride, int64_t n, int64_t k, Bf16* panel);
 
 // ---- dot_kernels.cc ----
 // out[r, j] = w[j] . x[r] for n weight rows of k elements (float32, bf16 or f16) and m rows given by their addresses.

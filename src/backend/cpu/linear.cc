@@ -4,14 +4,6 @@
 #include "backend/cpu/backend.h"
 
 namespace quire::cpu {
-namespace {
-
-int64_t Blocks(int64_t count, int64_t size) {
-  return (count + size - 1) / size;
-}
-
-}  // namespace
-
 void CpuBackend::FinishTile(const Finish& finish, const float* tile, int64_t stride, int64_t first_row, int64_t rows,
                             int64_t first_column, int64_t columns) const {
   for (int64_t r = 0; r < rows; ++r) {
@@ -43,23 +35,22 @@ Operand CpuBackend::StageAll(Context& c, const float* x, int64_t rows, int64_t k
   return {staged.data, depth};
 }
 
-const void* CpuBackend::PanelsOf(const CpuWeight& w, int64_t first, int64_t count) const {
-  const int64_t elements = products_.PanelElements(w.k());
+const void* CpuBackend::PanelsOf(const CpuWeight& w, int64_t first, int64_t columns) const {
+  const int64_t elements = products_.PaddedDepth(w.k()) * kPanel, count = Blocks(columns, kPanel);
+  const int64_t skip = first / kPanel * elements;
   if (w.panel_type == products_.operand())
-    return static_cast<const char*>(w.panels.data()) + static_cast<size_t>(first * elements) * SizeOf(w.panel_type);
+    return static_cast<const char*>(w.panels.data()) + skip * products_.operand_bytes();
   auto* wide = ThreadScratch<float>(Scratch::kPanels, count * elements);
-  WidenRow(static_cast<const Bf16*>(w.panels.data()) + first * elements, DType::kBf16, count * elements, wide);
+  WidenRow(static_cast<const Bf16*>(w.panels.data()) + skip, DType::kBf16, count * elements, wide);
   return wide;
 }
 
 const void* CpuBackend::PanelsOf(const Slice& slice, int64_t k) const {
-  const auto panel_bytes = products_.PanelElements(k) * static_cast<int64_t>(SizeOf(products_.operand()));
-  const int64_t count = Blocks(slice.rows, kPanel);
-  auto* panels = ThreadScratch<char>(Scratch::kPanels, count * panel_bytes);
-  for (int64_t p = 0; p < count; ++p) {
-    const auto skip = static_cast<size_t>(p * kPanel * k) * SizeOf(slice.dtype);
-    products_.Pack(static_cast<const char*>(slice.data) + skip, slice.dtype, k,
-                   std::min(kPanel, slice.rows - p * kPanel), k, panels + p * panel_bytes);
+  auto* panels = ThreadScratch<char>(Scratch::kPanels, Blocks(slice.rows, kPanel) * products_.PanelBytes(k));
+  for (int64_t j = 0; j < slice.rows; j += kPanel) {
+    const auto skip = static_cast<size_t>(j * k) * SizeOf(slice.dtype);
+    products_.Pack(static_cast<const char*>(slice.data) + skip, slice.dtype, k, std::min(kPanel, slice.rows - j), k,
+                   panels + j / kPanel * products_.PanelBytes(k));
   }
   return panels;
 }
@@ -69,8 +60,7 @@ const void* CpuBackend::PanelsOf(const Slice& slice, int64_t k) const {
 void CpuBackend::MultiplyMany(const Operand& a, int64_t rows, const CpuWeight& w, const Finish& finish) {
   constexpr int64_t kPackedPanels = 2, kMinChunk = 2 * Products::kMaxRows;
   const bool packed = w.panels.size() > 0;
-  const int64_t slices =
-      packed ? Blocks(w.n(), kPackedPanels * kPanel) : static_cast<int64_t>(w.many.size());
+  const int64_t slices = packed ? Blocks(w.n(), kPackedPanels * kPanel) : static_cast<int64_t>(w.many.size());
   const int64_t wanted = std::clamp<int64_t>(Blocks(4 * pool().threads(), slices), 1, Blocks(rows, kMinChunk));
   const int64_t chunk = Blocks(Blocks(rows, wanted), Products::kMaxRows) * Products::kMaxRows;
   const int64_t chunks = Blocks(rows, chunk);
@@ -78,13 +68,13 @@ void CpuBackend::MultiplyMany(const Operand& a, int64_t rows, const CpuWeight& w
     const int64_t s = job / chunks, first_row = job % chunks * chunk, last_row = std::min(rows, first_row + chunk);
     const int64_t first = packed ? s * kPackedPanels * kPanel : w.many[s].first;
     const int64_t columns = packed ? std::min(kPackedPanels * kPanel, w.n() - first) : w.many[s].rows;
-    const int64_t count = Blocks(columns, kPanel);
-    const void* panels = packed ? PanelsOf(w, first / kPanel, count) : PanelsOf(w.many[s], w.k());
-    auto* tile = ThreadScratch<float>(Scratch::kTile, Products::kMaxRows * count * kPanel);
+    const int64_t width = RoundUp(columns, kPanel);
+    const void* panels = packed ? PanelsOf(w, first, columns) : PanelsOf(w.many[s], w.k());
+    auto* tile = ThreadScratch<float>(Scratch::kTile, Products::kMaxRows * width);
     for (int64_t r = first_row; r < last_row; r += Products::kMaxRows) {
       const int64_t block = std::min(Products::kMaxRows, last_row - r);
-      products_.Multiply(products_.From(a, r), block, panels, count, w.k(), tile);
-      FinishTile(finish, tile, count * kPanel, r, block, first, columns);
+      products_.Multiply(products_.From(a, r), block, panels, columns, w.k(), tile);
+      FinishTile(finish, tile, width, r, block, first, columns);
     }
   });
 }
@@ -98,6 +88,7 @@ void CpuBackend::Linear(Context& c, const View& x, const Weight& weight, const W
                         const View& residual, const View& out, int64_t prompt_rows) {
   const CpuWeight& w = Cast(weight);
   const int64_t rows = x.rows(), k = w.k(), n = w.n();
+  QUIRE_CHECK(w.panels.size() > 0 || !w.few.empty());  // a role for products
   QUIRE_CHECK_EQ(x.width(), k);
   QUIRE_CHECK_EQ(out.width(), n);
   QUIRE_CHECK_EQ(out.rows(), rows);
@@ -139,7 +130,7 @@ void CpuBackend::Conv2d(Context& c, const View& x, const Weight& weight, const W
         else
           std::copy_n(x.as<float>() + ((b * height + y) * width + x0) * in, in, patch + i * in);
       }
-      const auto skip = static_cast<size_t>(r * depth) * SizeOf(products_.operand());
+      const int64_t skip = r * depth * products_.operand_bytes();
       products_.StageRow(patch, k, static_cast<char*>(patches.data) + skip);
     });
     const Finish finish{Values(bias), Activation::kNone, nullptr, out.as<float>() + first * out_width * w.n(), w.n()};

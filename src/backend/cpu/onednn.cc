@@ -29,11 +29,11 @@ struct Primitive {
   dnnl::matmul matmul;
 };
 
-using Key = std::tuple<int64_t, int64_t, int64_t, int64_t>;  // rows, columns, k, stride of a
+using Key = std::tuple<int64_t, int64_t, int64_t>;  // rows, columns, k
 
 std::shared_ptr<const Primitive> Make(const Key& key) {
-  const auto [rows, columns, k, stride] = key;
-  const memory::desc a({rows, k}, memory::data_type::bf16, memory::dims{stride, 1});
+  const auto [rows, columns, k] = key;
+  const memory::desc a({rows, k}, memory::data_type::bf16, memory::format_tag::ab);
   const memory::desc b({k, columns}, memory::data_type::bf16, memory::format_tag::BA16a64b2a);
   const memory::desc c({rows, columns}, memory::data_type::f32, memory::format_tag::ab);
   dnnl::primitive_attr attributes;
@@ -64,13 +64,12 @@ std::shared_ptr<const Primitive> Find(const Key& key) {
 
 }  // namespace
 
-void MultiplyBf16(const Bf16* a, int64_t a_stride, int64_t rows, const Bf16* panels, int64_t count, int64_t k,
-                  float* c) {
+void MultiplyBf16(const Bf16* a, int64_t rows, const Bf16* panels, int64_t count, int64_t k, float* c) {
   thread_local dnnl::stream stream = [] {
     omp_set_num_threads(1);
     return dnnl::stream(Engine());
   }();
-  const auto primitive = Find({rows, count * kPanel, k, a_stride});
+  const auto primitive = Find({rows, count * kPanel, k});
   const auto& description = primitive->description;
   const auto bytes = static_cast<int64_t>(description.scratchpad_desc().get_size());
   const auto wrap = [](const memory::desc& desc, const void* data) {

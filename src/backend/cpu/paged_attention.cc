@@ -39,7 +39,8 @@ class GroupAttention {
 
   void Run(float scale, float* out, int64_t out_stride) {
     const int64_t last = *std::max_element(seen_, seen_ + rows_);
-    for (int64_t first = 0; first < last; first += kKeyBlock) Block(first, std::min<int64_t>(kKeyBlock, last - first), scale);
+    for (int64_t first = 0; first < last; first += kKeyBlock)
+      Block(first, std::min<int64_t>(kKeyBlock, last - first), scale);
     for (int r = 0; r < rows_; ++r)
       ScaleRow(mix_ + r * pages_.value_dim, 1.0f / sum_[r], pages_.d, out + r * out_stride);
   }
@@ -47,7 +48,8 @@ class GroupAttention {
  private:
   void Block(int64_t first, int64_t longest, float scale) {
     for (int64_t j = 0; j < longest; j += kPageTokens)
-      MultiplyPanel(queries_, stride_, rows_, pages_.Keys(first + j), pages_.d, false, p_ + j, kKeyBlock);
+      MultiplyPanel(queries_, stride_, rows_, pages_.Keys(first + j), pages_.d, std::min(kPanel, longest - j), false,
+                    p_ + j, kKeyBlock);
     int64_t count[kGroup], shared = kKeyBlock;
     float top[kGroup], block_sum[kGroup];
     for (int r = 0; r < rows_; ++r) {
@@ -76,7 +78,8 @@ class GroupAttention {
       for (int64_t column = 0; column < pages_.value_dim; column += kPanel)
         MultiplyPanel(p_ + row * kKeyBlock + from, kKeyBlock, rows,
                       pages_.Values(first + from) + (column / kPanel * kPageTokens + token) * kPanel, end - from,
-                      from > 0, block_mix_ + row * pages_.value_dim + column, pages_.value_dim);
+                      std::min(kPanel, pages_.d - column), from > 0, block_mix_ + row * pages_.value_dim + column,
+                      pages_.value_dim);
       from = end;
     }
   }

@@ -1,8 +1,8 @@
 // Norms, activations, softmax and other work on single rows.
-#include "backend/cpu/kernels.h"
-
 #include <cmath>
 #include <limits>
+
+#include "backend/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/row_kernels.cc"
@@ -132,8 +132,7 @@ void Rotate(const float* cosines, const float* sines, int64_t half, float* v) {
 }
 
 void SiluMul(const float* gate, const float* up, int64_t n, float* out) {
-  Fill(n, out,
-       [&](int64_t i) HWY_ATTR { return hn::Mul(SigmoidMul(LoadAt(gate, i, n), 1.0f), LoadAt(up, i, n)); });
+  Fill(n, out, [&](int64_t i) HWY_ATTR { return hn::Mul(SigmoidMul(LoadAt(gate, i, n), 1.0f), LoadAt(up, i, n)); });
 }
 
 void Add(const float* y, int64_t n, float* x) {
@@ -169,8 +168,7 @@ float ScaledMax(float scale, int64_t n, float* s) {
   return Max(largest);
 }
 
-float ScaledMaxGrid(float scale, const float* by_row, const float* by_column, int64_t rows, int64_t columns,
-                    float* s) {
+float ScaledMaxGrid(float scale, const float* by_row, const float* by_column, int64_t rows, int64_t columns, float* s) {
   V largest = hn::Set(kF, kLowest);
   const V factor = hn::Set(kF, scale);
   for (int64_t y = 0; y < rows; ++y) {
@@ -198,8 +196,7 @@ float ExpAndSum(float largest, int64_t n, float* s) {
 
 void Merge(float keep, const float* block, float add, int64_t n, float* mix) {
   const V a = hn::Set(kF, keep), b = hn::Set(kF, add);
-  Fill(n, mix,
-       [&](int64_t i) HWY_ATTR { return hn::MulAdd(LoadAt(mix, i, n), a, hn::Mul(LoadAt(block, i, n), b)); });
+  Fill(n, mix, [&](int64_t i) HWY_ATTR { return hn::MulAdd(LoadAt(mix, i, n), a, hn::Mul(LoadAt(block, i, n), b)); });
 }
 
 void Scale(const float* x, float scale, int64_t n, float* out) {
@@ -257,8 +254,7 @@ void FinishRow(const float* c, const float* bias, Activation act, const float* r
 float ScaleMax(float scale, int64_t n, float* s) {
   return HWY_DYNAMIC_DISPATCH(ScaledMax)(scale, n, s);
 }
-float ScaleMaxGrid(float scale, const float* by_row, const float* by_column, int64_t rows, int64_t columns,
-                   float* s) {
+float ScaleMaxGrid(float scale, const float* by_row, const float* by_column, int64_t rows, int64_t columns, float* s) {
   return HWY_DYNAMIC_DISPATCH(ScaledMaxGrid)(scale, by_row, by_column, rows, columns, s);
 }
 float ExpSum(float largest, int64_t n, float* s) {

@@ -23,8 +23,8 @@ void CpuBackend::RmsNorm(Context&, const View& x, const RmsNormWeights& w, const
 
 // Angles in float32, as the published models compute them: position times the float32 inverse frequency.
 const float* CpuBackend::AnglesUpTo(float theta, int64_t half, int64_t position) {
-  auto at = std::find_if(angles_.begin(), angles_.end(),
-                         [&](const Angles& a) { return a.theta == theta && a.half == half; });
+  auto at =
+      std::find_if(angles_.begin(), angles_.end(), [&](const Angles& a) { return a.theta == theta && a.half == half; });
   if (at == angles_.end()) at = angles_.insert(at, Angles{theta, half, {}});
   const auto known = static_cast<int64_t>(at->values.size()) / (2 * half);
   if (position >= known) {

@@ -6,7 +6,7 @@
 namespace quire::cpu {
 namespace {
 
-constexpr int64_t kFewOutputs = 32;   // of a slice: 80 kB of weights at 1280 inputs
+constexpr int64_t kFewOutputs = 32;    // of a slice: 80 kB of weights at 1280 inputs
 constexpr int64_t kManyOutputs = 128;  // two panels
 
 std::vector<Slice> Cut(std::span<const Piece> pieces, int64_t k, int64_t outputs) {
@@ -78,7 +78,8 @@ WeightPtr CpuBackend::Packed(Role role, std::span<const HostTensor> tensors, int
   const bool all_bf16 = std::all_of(tensors.begin(), tensors.end(), [](auto& t) { return t.dtype == DType::kBf16; });
   w->panel_type = dtype_ == DType::kBf16 || all_bf16 ? DType::kBf16 : DType::kF32;
   const int64_t panels = (n + kPanel - 1) / kPanel;
-  const auto panel_bytes = static_cast<size_t>(products_.PanelElements(k)) * SizeOf(w->panel_type);
+  const int64_t panel_elements = products_.PaddedDepth(k) * kPanel;
+  const auto panel_bytes = static_cast<size_t>(panel_elements) * SizeOf(w->panel_type);
   w->panels = HostBuffer(static_cast<size_t>(panels) * panel_bytes);
 
   // The rows of all tensors, one after the other; a convolution's from [in, area] to [area, in].
@@ -99,9 +100,9 @@ WeightPtr CpuBackend::Packed(Role role, std::span<const HostTensor> tensors, int
     for (int64_t r = 0; r < rows; ++r) row_of(p * kPanel + r, wide + r * k);
     char* panel = static_cast<char*>(w->panels.data()) + static_cast<size_t>(p) * panel_bytes;
     if (w->panel_type == products_.operand()) return products_.Pack(wide, DType::kF32, k, rows, k, panel);
-    auto* whole = ThreadScratch<float>(Scratch::kPanels, products_.PanelElements(k));
+    auto* whole = ThreadScratch<float>(Scratch::kPanels, panel_elements);
     products_.Pack(wide, DType::kF32, k, rows, k, whole);
-    RoundRow(whole, products_.PanelElements(k), reinterpret_cast<Bf16*>(panel));
+    RoundRow(whole, panel_elements, reinterpret_cast<Bf16*>(panel));
   });
   return w;
 }
