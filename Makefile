@@ -30,11 +30,13 @@ soak: ## the long tests; `make test` first
 	ctest --preset soak
 
 asan: ## the tests with AddressSanitizer and UndefinedBehaviorSanitizer
+	@tools/install-dependencies.sh build test
 	cmake --preset asan
 	cmake --build --preset asan
 	ctest --preset asan
 
 tsan: ## the tests with ThreadSanitizer
+	@tools/install-dependencies.sh build test
 	cmake --preset tsan
 	cmake --build --preset tsan
 	ctest --preset tsan
@@ -50,6 +52,7 @@ engine: ## the engine library alone, with a compiler and CMake and no other pack
 	cmake --build --preset engine
 
 lint: ## clang-tidy over all sources
+	@tools/install-dependencies.sh build test ci
 	cmake --preset dev
 	run-clang-tidy -quiet -p build-dev "^$(CURDIR)/(src|tests)/.*" 2>/dev/null
 

@@ -36,7 +36,7 @@ std::vector<Example> ReadExamples(std::istream& readme) {
   return examples;
 }
 
-Lines Run(const std::string& command) {
+Lines OutputOf(const std::string& command) {
   FILE* pipe = popen(("{ " + command + "; } 2>&1").c_str(), "r");
   if (!pipe) return {"popen failed"};
   std::string output;
@@ -97,7 +97,7 @@ TEST(Readme, CommandsPrintWhatItShows) {
     fs::create_directory_symlink(fs::path(QUIRE_SOURCE_DIR) / name, folder / name);
   fs::current_path(folder);
   for (const Example& example : examples) {
-    const Lines printed = Run(example.command);
+    const Lines printed = OutputOf(example.command);
     EXPECT_TRUE(Matches(example.output, printed))
         << "README.md:" << example.line << ": " << example.command << "\nshows:\n"
         << Joined(example.output) << "\nprinted:\n"
