@@ -28,7 +28,7 @@ class HostSamplers : public SamplerTable {
 
 class HostBackend : public Backend {
  public:
-  HostBackend(BackendInfo info, std::function<void(int)> on_thread_start = {});
+  explicit HostBackend(BackendInfo info, std::function<void(int)> on_thread_start = {});
 
   const BackendInfo& info() const override { return info_; }
   DType activation_dtype() const override { return DType::kF32; }

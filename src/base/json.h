@@ -21,6 +21,7 @@ class Json {
   using Object = std::vector<Member>;
 
   Json() = default;  // null
+  // Values are written where a Json is wanted: NOLINTBEGIN(google-explicit-constructor)
   Json(std::nullptr_t) {}
   Json(bool value) : value_(value) {}
   Json(int value) : value_(static_cast<int64_t>(value)) {}
@@ -32,6 +33,7 @@ class Json {
   Json(std::string_view value) : value_(std::string(value)) {}
   Json(Array value) : value_(std::move(value)) {}
   Json(Object value) : value_(std::move(value)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   // Reads one value that fills text. Throws Error{kBadInput} with line and column; name is its `where`. At most
   // max_depth nested arrays and objects; strings must be UTF-8.

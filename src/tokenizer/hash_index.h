@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// Open addressing with linear probing, at most half full. Beside std::unordered_map, which holds a node a key, loading a
+// Open addressing with linear probing, at most half full. Beside std::unordered_map, which holds a node a key, loading
 // a vocabulary of 128,000 tokens takes a third of the time (measured: 190 to 110 ms).
 class HashIndex {
  public:

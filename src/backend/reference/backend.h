@@ -33,9 +33,9 @@ struct ReferenceKvCache : KvCache {
   std::vector<float> values;
 };
 
-// Compiled once for each instruction set and chosen at load; the results are the same bits, since no sum is reordered and
-// no multiply-add fused.
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+// Compiled once for each instruction set and chosen at load; the results are the same bits, since no sum is reordered
+// and no multiply-add fused.
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define QUIRE_CLONES __attribute__((target_clones("default", "avx2", "avx512f"), optimize("O3")))
 #else
 #define QUIRE_CLONES
@@ -64,8 +64,8 @@ class ReferenceBackend : public HostBackend {
   void SiluMul(Context& c, const View& x, const View& out) override;
   void AddRows(Context& c, const View& x, const Weight& w) override;
   void CopyRows(Context& c, const Weight& table, const View& out) override;
-  void GridAttention(Context& c, const View& qkv, const Weight* pad, const RelativePositions& relative,
-                     int heads, int window, const View& out) override;
+  void GridAttention(Context& c, const View& qkv, const Weight* pad, const RelativePositions& relative, int heads,
+                     int window, const View& out) override;
   void PrefixAttention(Context& c, const View& qkv, int heads, int kv_heads, int prefix, const View& out) override;
   void Embed(Context& c, const StepInputs& in, const DecoderState& state, const Weight& table,
              const View& out) override;
