@@ -3,7 +3,7 @@
 .PHONY: help demo build test soak lint format format-check asan tsan fuzz engine
 
 PRESET ?= release
-SAMPLE ?= samples/paragraph.png
+SAMPLE ?= samples/a4-11pt.png
 SECONDS_EACH ?= 60
 
 cc_files = git ls-files '*.cc' '*.h'
