@@ -82,7 +82,7 @@ TEST(Markdown, OfTheReferenceOutputsIsTheSamplesTrueText) {
   const std::string golden = QUIRE_SOURCE_DIR "/tests/golden/tiny/";
   const Json index = Json::Parse(ReadFile(golden + "index.json"), "index.json");
   for (const Json& sample : index.At("samples").as_array()) {
-    const std::string name = sample.as_string();
+    const std::string& name = sample.as_string();
     const Json reference = Json::Parse(ReadFile(golden + name + ".json"), name);
     const bool grounded = reference.At("truth_mode").as_int() == 1;
     const std::string& raw = reference.At(grounded ? "grounded" : "free").At("text").as_string();

@@ -10,7 +10,6 @@
 namespace quire {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 template <typename Call>

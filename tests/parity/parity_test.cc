@@ -163,7 +163,7 @@ TEST_P(Parity, GoldenPictures) {
   const Json index = Json::Parse(ReadFile(golden + "index.json"), "index.json");
   ASSERT_EQ(index.At("samples").as_array().size(), 6u);
   for (const Json& sample : index.At("samples").as_array()) {
-    const std::string name = sample.as_string();
+    const std::string& name = sample.as_string();
     const Json json = Json::Parse(ReadFile(golden + name + ".json"), name);
     const SafetensorsFile reference(golden + name + ".safetensors");
     const Image picture = ReadPng(kRoot + "/samples/" + name + ".png");

@@ -63,7 +63,7 @@ void Stats::Print(Session& session) const {
   for (const auto& [name, ms] : times_ms_) {
     char rate[32] = "";
     double floor = 0;
-    auto per_second = [&](int count, const char* what) {
+    auto per_second = [&, ms = ms](int count, const char* what) {
       std::snprintf(rate, sizeof rate, "%.1f %s/s", count / ms * 1000, what);
     };
     if (ms > 0 && name == "vision") {

@@ -49,7 +49,8 @@ void Softmax(float* logits, int64_t count) {
   for (int64_t i = 0; i < count; ++i) logits[i] = static_cast<float>(logits[i] / sum);
 }
 
-void ReferenceBackend::GridAttention(Context&, const View& qkv, const Weight* pad, const RelativePositions& relative, int heads, int window, const View& out) {
+void ReferenceBackend::GridAttention(Context&, const View& qkv, const Weight* pad, const RelativePositions& relative,
+                                     int heads, int window, const View& out) {
   const int64_t height = qkv.shape[1], width = qkv.shape[2], c = out.width(), d = c / heads;
   const int64_t side_y = window ? window : height, side_x = window ? window : width;
   const int64_t windows_y = (height + side_y - 1) / side_y, windows_x = (width + side_x - 1) / side_x;
