@@ -136,7 +136,7 @@ TEST(PageRecord, JsonHoldsEveryFieldInOrder) {
       R"("times_ms":{"decode":1.5,"vision":2.0},"model":"","dtype":"","device":"",)"
       R"("guard":{"ngram_size":20,"ngram_window":90,"whole_sequence":false,"whitelist":["<td>"]},"doubtful_share":0.0,)"
       R"("text":"","blocks":[{"order":0,"kind":"text","label":"","continues":false,"boxes":[],"content":"",)"
-      R"("confidence":0.36787944117144233,"min_logprob":-1.0,"tokens":1,"warnings":[]}],"warnings":[],)"
+      R"("confidence":0.3679,"min_logprob":-1.0,"tokens":1,"warnings":[]}],"warnings":[],)"
       R"("error":{"kind":"bad_input","message":"decoder died"}})");
 }
 

@@ -14,6 +14,13 @@ std::string Joined(const std::vector<std::string>& words) {
   return text;
 }
 
+// By name, or a mode of the view plan by its sizes ("1024+768").
+bool IsAllowed(const std::string& mode, const Geometry& geometry, const ModelCard& card) {
+  if (card.modes.empty() || std::ranges::count(card.modes, mode)) return true;
+  const bool by_size = !mode.empty() && mode[0] >= '0' && mode[0] <= '9';
+  return by_size && std::ranges::count(card.modes, FindMode(geometry, mode).name);
+}
+
 StripLimits LimitsOf(const Geometry& geometry, const ModelCard& card) {
   StripLimits limits;
   limits.view_px = geometry.base_px;
@@ -34,18 +41,19 @@ PageJob PlanJob(const Image& page, const Geometry& geometry, const ModelCard& ca
                 int max_tiles) {
   PageJob job;
   job.mode = mode.empty() ? card.default_mode : mode;
+  if (!IsAllowed(job.mode, geometry, card))
+    throw Error(ErrorKind::kUsage, "this model has no mode \"" + job.mode + "\"", "mode",
+                "its modes: " + Joined(card.modes));
   if (!job.in_strips()) {
     const Mode view_mode = FindMode(geometry, job.mode, max_tiles);
-    if (!std::ranges::count(card.modes, view_mode.name) && !card.modes.empty())
-      throw Error(ErrorKind::kUsage, "this model has no mode \"" + job.mode + "\"", "", "modes: " + Joined(card.modes));
     job.parts.push_back(
         {{0, 0, page.width_px, page.height_px}, PlanPage(geometry, page.width_px, page.height_px, view_mode)});
     return job;
   }
   if (!card.smallest_text_px)
     throw Error(ErrorKind::kUsage,
-                "mode strips is for models that name a smallest readable text, which this one does not", "",
-                "modes: " + Joined(card.modes));
+                "mode strips is for models that name a smallest readable text, which this one does not", "mode",
+                "its other modes: " + Joined(card.modes));
   const Mode strip_mode = FindMode(geometry, "", max_tiles);
   int too_small = 0;
   for (const Strip& strip : PlanStrips(page, LimitsOf(geometry, card))) {

@@ -71,6 +71,10 @@ std::optional<PageError> ErrorOf(const EndEvent& end) {
   return std::nullopt;
 }
 
+double MsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
 // The parts of one page on their way through the engine, a few at a time.
 class Parts {
  public:
@@ -121,6 +125,24 @@ void AddTimes(const Usage& usage, PageRecord* record) {
 
 }  // namespace
 
+Prompt MakePrompt(const ReadOptions& options, const ModelCard& card, const Tokenizer& tokenizer, int32_t bos_id) {
+  Prompt prompt;
+  if (options.prompt) {
+    prompt.text = *options.prompt;
+  } else {
+    const Task& task = options.task.empty() ? card.tasks.front() : FindTask(card.tasks, options.task);
+    prompt.task = task.name;
+    prompt.text = PromptOf(task, options.task_text);
+    prompt.labels = task.labels;
+  }
+  const PromptParts parts = SplitPrompt(prompt.text);
+  prompt.before = {bos_id};
+  const std::vector<int32_t> before = tokenizer.Encode(parts.before);
+  prompt.before.insert(prompt.before.end(), before.begin(), before.end());
+  prompt.after = tokenizer.Encode(parts.after);
+  return prompt;
+}
+
 PageReader::PageReader(Engine& engine, const Tokenizer& tokenizer, ModelCard card, std::string model_name)
     : engine_(engine), tokenizer_(tokenizer), card_(std::move(card)), model_name_(std::move(model_name)) {}
 
@@ -130,23 +152,8 @@ ReadOptions PageReader::DefaultOptions() const {
   return options;
 }
 
-PageReader::Prompt PageReader::MakePrompt(const ReadOptions& options) const {
-  Prompt prompt;
-  prompt.labels = Labels::kKinds;
-  if (options.prompt) {
-    prompt.text = *options.prompt;
-  } else {
-    const Task& task = options.task.empty() ? card_.tasks.front() : FindTask(card_.tasks, options.task);
-    prompt.task = task.name;
-    prompt.text = PromptOf(task, options.task_text);
-    prompt.labels = task.labels;
-  }
-  const PromptParts parts = SplitPrompt(prompt.text);
-  prompt.before = {engine_.config().lm.bos_id};
-  const std::vector<int32_t> before = tokenizer_.Encode(parts.before);
-  prompt.before.insert(prompt.before.end(), before.begin(), before.end());
-  prompt.after = tokenizer_.Encode(parts.after);
-  return prompt;
+Prompt PageReader::MakePrompt(const ReadOptions& options) const {
+  return quire::MakePrompt(options, card_, tokenizer_, engine_.config().lm.bos_id);
 }
 
 SamplingParams PageReader::MakeSampling(const ReadOptions& options) const {
@@ -163,26 +170,25 @@ SamplingParams PageReader::MakeSampling(const ReadOptions& options) const {
 }
 
 void PageReader::Check(const ReadOptions& options) const {
-  MakePrompt(options);
+  const Prompt prompt = MakePrompt(options);
   MakeSampling(options);
-  PlanJob(Image(64, 64, 255), engine_.config().geometry, card_, options.mode, options.max_tiles);
-}
-
-PageRecord PageReader::NewRecord(const std::string& source, int page_number) const {
-  PageRecord record;
-  record.source = source;
-  record.page = page_number;
-  record.model = model_name_;
-  record.dtype = Name(engine_.backend_info().dtype);
-  record.device = engine_.backend_info().name;
-  return record;
+  const PageJob job = PlanJob(Image(64, 64, 255), engine_.config().geometry, card_, options.mode, options.max_tiles);
+  const size_t tokens = prompt.before.size() + prompt.after.size() + job.image_tokens();
+  if (tokens >= static_cast<size_t>(engine_.context_tokens()))
+    throw Error(ErrorKind::kTooLarge,
+                "wanted a prompt of less than " + std::to_string(engine_.context_tokens()) +
+                    " tokens with a page, found " + std::to_string(tokens),
+                "prompt");
 }
 
 PageRecord PageReader::Failed(const std::string& source, int page_number, const Error& error) const {
-  PageRecord record = NewRecord(source, page_number);
-  record.status = PageStatus::kError;
-  record.reason = error.what();
-  record.error = PageError{error.kind(), error.what()};
+  return Named(FailedRecord(source, page_number, error));
+}
+
+PageRecord PageReader::Named(PageRecord record) const {
+  record.model = model_name_;
+  record.dtype = Name(engine_.backend_info().dtype);
+  record.device = engine_.backend_info().name;
   return record;
 }
 
@@ -195,7 +201,7 @@ PageRecord PageReader::Read(const Image& page, const std::string& source, int pa
   const SamplingParams sampling = MakeSampling(options);
   PageJob job = PlanJob(page, engine_.config().geometry, card_, options.mode, options.max_tiles);
 
-  PageRecord record = NewRecord(source, page_number);
+  PageRecord record = Named({.source = source, .page = page_number});
   record.width_px = page.width_px;
   record.height_px = page.height_px;
   record.task = prompt.task;
@@ -207,6 +213,7 @@ PageRecord PageReader::Read(const Image& page, const std::string& source, int pa
   if (options.skip_blank && IsBlank(page)) {
     record.status = PageStatus::kBlank;
     record.reason = "nothing is printed on the page";
+    record.times_ms.emplace_back("total", MsSince(start));
     return record;
   }
 
@@ -282,8 +289,7 @@ PageRecord PageReader::Read(const Image& page, const std::string& source, int pa
     record.error = PageError{error.kind(), error.what()};
   }
   record.doubtful_share = confidence.improbable_share();
-  record.times_ms.emplace_back(
-      "total", std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  record.times_ms.emplace_back("total", MsSince(start));
   return record;
 }
 

@@ -35,6 +35,17 @@ struct ReadOptions {
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
+// What a page is asked: text and token ids. The engine's request is before, the page's image tokens, after.
+struct Prompt {
+  std::string task;  // empty for a prompt of one's own
+  std::string text;
+  Labels labels = Labels::kKinds;
+  std::vector<int32_t> before, after;  // the begin token is the first of before
+};
+
+// Throws Error{kUsage} for a task that the model lacks, text that does not fit it, too many image marks.
+Prompt MakePrompt(const ReadOptions& options, const ModelCard& card, const Tokenizer& tokenizer, int32_t bos_id);
+
 // What happens while a page is read. Called on the thread that reads.
 class ReadListener {
  public:
@@ -56,8 +67,10 @@ class PageReader {
   // The card's recipe.
   ReadOptions DefaultOptions() const;
 
-  // Throws Error{kUsage} for options that fit no page: unknown task, mode, token; a prompt with too many marks.
+  // Throws Error{kUsage} for options that fit no page: unknown task, mode, token; a prompt with too many marks;
+  // {kTooLarge} for a prompt longer than the context.
   void Check(const ReadOptions& options) const;
+  Prompt MakePrompt(const ReadOptions& options) const;
 
   // Reads a page; what goes wrong with it is in its record's status and error. Throws what Check does. Several threads
   // may read at once.
@@ -68,14 +81,8 @@ class PageReader {
   PageRecord Failed(const std::string& source, int page_number, const Error& error) const;
 
  private:
-  struct Prompt {
-    std::string task, text;
-    Labels labels;
-    std::vector<int32_t> before, after;
-  };
-  Prompt MakePrompt(const ReadOptions& options) const;
   SamplingParams MakeSampling(const ReadOptions& options) const;
-  PageRecord NewRecord(const std::string& source, int page_number) const;
+  PageRecord Named(PageRecord record) const;  // with the model, as it really runs
 
   Engine& engine_;
   const Tokenizer& tokenizer_;

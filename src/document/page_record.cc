@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace quire {
 namespace {
@@ -15,6 +16,15 @@ struct StatusInfo {
 constexpr std::array<StatusInfo, 6> kStatuses = {
     {{"ok", false}, {"blank", false}, {"doubtful", true}, {"length", true}, {"loop", true}, {"error", true}}};
 
+constexpr int kMsDecimals = 3;
+constexpr int kShareDecimals = 4;
+constexpr int kUnitDecimals = 6;
+
+double Rounded(double value, int decimals) {
+  const double scale = std::pow(10, decimals);
+  return std::round(value * scale) / scale;
+}
+
 template <typename Items>
 Json ArrayOf(const Items& items) {
   Json::Array array(std::begin(items), std::end(items));
@@ -22,9 +32,11 @@ Json ArrayOf(const Items& items) {
 }
 
 Json ToJson(const BlockBox& box) {
+  Json::Array unit;
+  for (double place : box.unit) unit.emplace_back(Rounded(place, kUnitDecimals));
   return Json::Object{{"grid", Json::Array{box.grid.x1, box.grid.y1, box.grid.x2, box.grid.y2}},
                       {"px", ArrayOf(box.px)},
-                      {"unit", ArrayOf(box.unit)}};
+                      {"unit", std::move(unit)}};
 }
 
 Json ToJson(const PixelRect& rect) {
@@ -54,6 +66,22 @@ bool IsFailed(PageStatus status) {
   return kStatuses[static_cast<size_t>(status)].failed;
 }
 
+PageRecord FailedRecord(const std::string& source, int page, const Error& error) {
+  const std::string where = error.where() == source ? "" : error.where();
+  const std::string message = Error(error.kind(), error.message(), where, error.hint()).what();
+  PageRecord record;
+  record.status = PageStatus::kError;
+  record.reason = message;
+  record.source = source;
+  record.page = page;
+  record.error = PageError{error.kind(), message};
+  return record;
+}
+
+Json ToJson(const PageError& error) {
+  return Json::Object{{"kind", Info(error.kind).name}, {"message", error.message}};
+}
+
 Json ToJson(const Block& block) {
   const std::optional<double> confidence = block.confidence();
   return Json::Object{{"order", block.order},
@@ -62,17 +90,15 @@ Json ToJson(const Block& block) {
                       {"continues", block.continues},
                       {"boxes", ToJsonArray(block.boxes)},
                       {"content", block.content},
-                      {"confidence", confidence ? Json(*confidence) : Json()},
-                      {"min_logprob", confidence ? Json(block.logprobs.min) : Json()},
+                      {"confidence", confidence ? Json(Rounded(*confidence, kShareDecimals)) : Json()},
+                      {"min_logprob", confidence ? Json(Rounded(block.logprobs.min, kShareDecimals)) : Json()},
                       {"tokens", block.logprobs.tokens},
                       {"warnings", ArrayOf(block.warnings)}};
 }
 
 Json ToJson(const PageRecord& record) {
   Json::Object times;
-  for (const auto& [stage, ms] : record.times_ms) times.emplace_back(stage, ms);
-  Json error;
-  if (record.error) error = Json::Object{{"kind", Info(record.error->kind).name}, {"message", record.error->message}};
+  for (const auto& [stage, ms] : record.times_ms) times.emplace_back(stage, Rounded(ms, kMsDecimals));
   return Json::Object{{"schema_version", kSchemaVersion},
                       {"status", Name(record.status)},
                       {"reason", record.reason},
@@ -93,11 +119,11 @@ Json ToJson(const PageRecord& record) {
                       {"dtype", record.dtype},
                       {"device", record.device},
                       {"guard", ToJson(record.guard)},
-                      {"doubtful_share", record.doubtful_share},
+                      {"doubtful_share", Rounded(record.doubtful_share, kShareDecimals)},
                       {"text", record.text},
                       {"blocks", ToJsonArray(record.blocks)},
                       {"warnings", ArrayOf(record.warnings)},
-                      {"error", std::move(error)}};
+                      {"error", record.error ? ToJson(*record.error) : Json()}};
 }
 
 }  // namespace quire

@@ -29,7 +29,7 @@ bool IsFailed(PageStatus status);
 
 struct PageError {
   ErrorKind kind = ErrorKind::kInternal;
-  std::string message;
+  std::string message;  // what and the next step; without the name of the source
 };
 
 // docs/formats.md describes each field under the same name.
@@ -54,7 +54,11 @@ struct PageRecord {
   std::optional<PageError> error;  // when status is kError
 };
 
+// The record of a page that was not read.
+PageRecord FailedRecord(const std::string& source, int page, const Error& error);
+
 Json ToJson(const Block& block);
+Json ToJson(const PageError& error);
 Json ToJson(const PageRecord& record);
 
 }  // namespace quire

@@ -5,15 +5,49 @@
 #include <utility>
 
 namespace quire {
+namespace {
+
+namespace fs = std::filesystem;
+
+void CheckModes(const ModelCard& card, const Geometry& geometry, const std::string& file) {
+  for (const std::string& mode : card.modes) {
+    if (mode == PageJob::kStripsMode) continue;
+    try {
+      FindMode(geometry, mode);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::kBadModel, "modes: " + error.message(), file, error.hint());
+    }
+  }
+}
+
+}  // namespace
+
+ModelFiles LoadModelFiles(const std::string& folder, const ModelConfig& config) {
+  const std::string path = (fs::path(folder) / "tokenizer.json").string();
+  std::error_code error;
+  if (!fs::exists(path, error))
+    throw Error(ErrorKind::kNotFound, "wanted the model's tokenizer, found no such file", path,
+                "half downloaded? fetch the file again");
+  ModelFiles files{Tokenizer::Load(path), ReadModelCard(folder, config.architecture)};
+  if (files.tokenizer.size() > static_cast<size_t>(config.lm.vocab))
+    throw Error(ErrorKind::kBadModel,
+                "wanted tokens below " + std::to_string(config.lm.vocab) +
+                    ", the rows of the model's vocabulary, found " + std::to_string(files.tokenizer.size() - 1),
+                path, "this is the tokenizer of another model");
+  CheckModes(files.card, config.geometry, (fs::path(folder) / "quire.json").string());
+  for (const std::string& token : files.card.guard.whitelist) files.tokenizer.TokenOrThrow(token);
+  return files;
+}
 
 Session::Session(const std::string& folder, std::unique_ptr<Backend> backend, const EngineOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   std::unique_ptr<Model> model = LoadModel(folder, std::move(backend));
-  tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::Load(folder + "/tokenizer.json"));
-  ModelCard card = ReadModelCard(folder, model->config().architecture);
-  std::string name = card.name.empty() ? std::filesystem::weakly_canonical(folder).filename().string() : card.name;
+  ModelFiles files = LoadModelFiles(folder, model->config());
+  tokenizer_ = std::make_unique<Tokenizer>(std::move(files.tokenizer));
+  std::string name = files.card.name;
+  if (name.empty()) name = fs::weakly_canonical(folder).filename().string();
   engine_ = std::make_unique<Engine>(std::move(model), *tokenizer_, options);
-  reader_ = std::make_unique<PageReader>(*engine_, *tokenizer_, std::move(card), std::move(name));
+  reader_ = std::make_unique<PageReader>(*engine_, *tokenizer_, std::move(files.card), std::move(name));
   load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 

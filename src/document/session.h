@@ -10,10 +10,20 @@
 
 namespace quire {
 
+// What a model's folder holds beside the weights.
+struct ModelFiles {
+  Tokenizer tokenizer;
+  ModelCard card;
+};
+
+// Throws as Tokenizer::Load and ReadModelCard do, and Error{kBadModel} for a tokenizer larger than the vocabulary and
+// for modes and guard tokens that the model has not.
+ModelFiles LoadModelFiles(const std::string& folder, const ModelConfig& config);
+
 // Owner of tokenizer, engine and reader; they live as long as it does.
 class Session {
  public:
-  // Loads the model in a folder onto a backend. Throws as Tokenizer::Load, ReadModelCard, LoadModel and Engine do.
+  // Loads the model in a folder onto a backend. Throws as LoadModelFiles, LoadModel and Engine do.
   Session(const std::string& folder, std::unique_ptr<Backend> backend, const EngineOptions& options);
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }

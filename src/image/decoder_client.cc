@@ -79,10 +79,15 @@ std::string DescribeEnd(int status, int cpu_seconds) {
 PictureFile PictureFile::Open(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd)
-    throw Error(errno == ENOENT ? ErrorKind::kNotFound : ErrorKind::kIo, "cannot be opened: " + SystemText(), path);
+    throw Error(errno == ENOENT || errno == ENOTDIR ? ErrorKind::kNotFound : ErrorKind::kIo,
+                "cannot be opened: " + SystemText(), path);
   struct stat info;
   if (fstat(fd.get(), &info) != 0) throw Error(ErrorKind::kIo, "cannot be read: " + SystemText(), path);
-  if (!S_ISREG(info.st_mode)) throw Error(ErrorKind::kBadInput, "wanted a file, found something else", path);
+  if (S_ISDIR(info.st_mode))
+    throw Error(ErrorKind::kBadInput, "wanted a file, found a folder", path, "name the pictures in it");
+  if (!S_ISREG(info.st_mode))
+    throw Error(ErrorKind::kBadInput, "wanted a file, found a pipe or device", path,
+                "its bytes can come by standard input");
   return {path, std::move(fd), info.st_size};
 }
 
@@ -167,8 +172,10 @@ DecodePool::Process DecodePool::Start() const {
 DecodeReply DecodePool::Await(Lease* lease) const {
   DecodeReply reply;
   if (lease->process().channel.Receive(&reply, nullptr, options_.cpu_seconds * kWallPerCpu * 1000)) return reply;
-  throw Error(ErrorKind::kBadInput, DescribeEnd(lease->End(), options_.cpu_seconds), {},
-              "the picture is damaged, too large, or made to do harm");
+  const int status = lease->End();
+  throw Error(ErrorKind::kBadInput, DescribeEnd(status, options_.cpu_seconds), {},
+              WIFSIGNALED(status) ? "the picture is damaged, too large, or made to do harm"
+                                  : "limits on memory or files may be too low for it");
 }
 
 DecodedPage DecodePool::Exchange(DecodeKind kind, const PictureFile& file, int page) {

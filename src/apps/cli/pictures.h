@@ -22,12 +22,13 @@ struct Picture {
 
 struct PictureOptions {
   int64_t max_pixels = 200'000'000;
+  std::function<bool()> canceled = [] { return false; };  // asked, on any thread, while standard input gives nothing
 };
 
-// Calls on_page for each page of each input, in order; on_error for one that cannot be read, which does not stop the
-// others. Either ends the loop by returning false.
+// Calls on_page for each page of each input, in order; on_error for one that cannot be decoded (its picture has no
+// pixels), which does not stop the others. Either ends the loop by returning false.
 void ForEachPicture(const std::vector<std::string>& inputs, const PictureOptions& options,
                     const std::function<bool(const Picture&)>& on_page,
-                    const std::function<bool(const std::string& source, int page, const Error&)>& on_error);
+                    const std::function<bool(const Picture&, const Error&)>& on_error);
 
 }  // namespace quire::cli

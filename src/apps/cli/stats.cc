@@ -40,9 +40,10 @@ void Stats::Print(Session& session) const {
   int prompt_tokens = 0, output_tokens = 0, views = 0;
   for (const Page& page : pages_) {
     const bool in_strips = !page.strips.empty();
-    const Mode mode = FindMode(config.geometry, in_strips ? "" : page.mode);
+    if (page.prompt_tokens == 0) continue;  // blank, or not decoded
+    const Mode mode = FindMode(config.geometry, in_strips ? "" : page.mode, max_tiles_);
     std::vector<PixelRect> parts = page.strips;
-    if (!in_strips && page.prompt_tokens > 0) parts.push_back({0, 0, page.width_px, page.height_px});
+    if (!in_strips) parts.push_back({0, 0, page.width_px, page.height_px});
     for (const PixelRect& part : parts) {
       const PagePlan plan = PlanPage(config.geometry, part.width, part.height, mode);
       views += static_cast<int>(plan.views.size());

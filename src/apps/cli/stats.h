@@ -8,6 +8,7 @@ namespace quire::cli {
 
 class Stats {
  public:
+  explicit Stats(int max_tiles) : max_tiles_(max_tiles) {}  // as the pages were read with
   void Add(const PageRecord& record);
   // A table on standard error. Measures what the machine can do, which takes about a second.
   void Print(Session& session) const;
@@ -19,6 +20,7 @@ class Stats {
     std::vector<PixelRect> strips;
     int prompt_tokens, output_tokens;
   };
+  int max_tiles_;
   std::vector<std::pair<std::string, double>> times_ms_;
   std::vector<Page> pages_;
 };

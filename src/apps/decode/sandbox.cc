@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -29,8 +30,11 @@ constexpr bool kSanitizer = false;
 
 constexpr rlim_t kMostFiles = 16;
 
+// A lower limit that the user has set stays.
 void Limit(__rlimit_resource what, rlim_t most) {
-  const rlimit limit{most, most};
+  rlimit limit;
+  if (getrlimit(what, &limit) == 0) most = std::min(most, limit.rlim_max);
+  limit = {most, most};
   if (setrlimit(what, &limit) != 0) throw Error(ErrorKind::kInternal, "the decode process cannot limit itself");
 }
 

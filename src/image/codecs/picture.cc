@@ -1,5 +1,7 @@
 #include "image/codecs/picture.h"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "image/codecs/orientation.h"
@@ -17,6 +19,10 @@ const Codec& FindCodec(Bytes bytes) {
   if (bytes.empty()) Damaged("the file is empty");
   for (const Codec* codec : kCodecs)
     if (codec->matches(bytes)) return *codec;
+  constexpr std::string_view kPdf = "%PDF-";
+  if (bytes.size() >= kPdf.size() && std::equal(kPdf.begin(), kPdf.end(), bytes.begin()))
+    throw Error(ErrorKind::kUnsupported, "this is a PDF, wanted a picture", {},
+                "draw its pages first, with Poppler: pdftoppm -r 144 -png FILE.pdf page");
   std::string names;
   for (const Codec* codec : kCodecs) names += std::string(names.empty() ? "" : ", ") + codec->name;
   throw Error(ErrorKind::kUnsupported, "this is no picture of a known format", {}, "known are " + names);
