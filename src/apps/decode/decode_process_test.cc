@@ -61,9 +61,13 @@ int OpenFiles() {
   return static_cast<int>(std::distance(fs::directory_iterator("/proc/self/fd"), {}));
 }
 
+std::string TempFile(const std::string& name) {
+  return testing::TempDir() + "/quire-" + std::to_string(getpid()) + "-" + name;
+}
+
 // A program of shell commands in place of quire-decode.
 DecodeOptions Impostor(const std::string& name, const std::string& commands) {
-  const std::string path = testing::TempDir() + "/quire-" + name;
+  const std::string path = TempFile(name);
   std::ofstream(path) << "#!/bin/sh\n" << commands << "\n";
   chmod(path.c_str(), 0700);
   return {.processes = 1, .program = path};
@@ -151,8 +155,7 @@ TEST(DecodeProcess, ShutsItselfIn) {
 }
 
 TEST(DecodeProcess, ADecoderThatDiesFailsItsPictureOnly) {
-  const std::string died = testing::TempDir() + "/quire-died";
-  fs::remove(died);
+  const std::string died = TempFile("died");
   const std::string real = QUIRE_BINARY_DIR "/quire-decode";
   DecodePool pool(
       Impostor("dies-once", "test -e " + died + " && exec " + real + " \"$@\"\ntouch " + died + "\nkill -SEGV $$"));
@@ -216,10 +219,11 @@ TEST(DecodeProcess, ServesThreadsAndSurvivesKills) {
           }
         }
       });
-    std::thread killer([&] {
-      while (!done) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::thread killer([&] {  // after every twelve calls, so that most of them succeed
+      for (int next = 12; !done; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+        if (good + failed < next) continue;
         KillChildren();
+        next += 12;
       }
     });
     for (std::thread& thread : threads) thread.join();
