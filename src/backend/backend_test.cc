@@ -792,6 +792,147 @@ TEST_P(BackendTest, Embed) {
   }
 }
 
+// ---- blocks
+// ----------------------------------------------------------------------------------------------------------
+
+// Blocks against the reference backend, whose ops the tests above compare with double. The bounds are those of some ten
+// ops in a row: 1e-5 in float32; in bf16, 2^-9 an operand.
+class BlockTest : public BackendTest {
+ protected:
+  void ExpectAsReference(const std::function<Floats()>& run) {
+    const Floats found = run();
+    const double bound = rounds() ? 2e-2 : 1e-5;
+    Use({"reference", DType::kF32, ""});
+    const Floats wanted = run();
+    ASSERT_EQ(found.size(), wanted.size());
+    EXPECT_LT(Compare(found, wanted).relative_l2, bound);
+  }
+
+  LinearWeights Projection(Role role, const FileTensor& weight, const FileTensor* bias = nullptr) {
+    return {Prepare(role, weight), bias ? Prepare(Role::kVector, *bias) : nullptr};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, BlockTest, testing::ValuesIn(Candidates()), NameOf);
+
+TEST_P(BlockTest, Vit) {
+  const int64_t b = 2, h = 9, w = 11, heads = 2, d = 32, c = heads * d;
+  const FileTensor scale(DType::kBf16, {c}), shift(DType::kBf16, {c}), qkv(DType::kBf16, {3 * c, c}, 0.2f),
+      qkv_bias(DType::kBf16, {3 * c}), proj(DType::kBf16, {c, c}, 0.2f), lin1(DType::kBf16, {4 * c, c}, 0.2f),
+      lin1_bias(DType::kBf16, {4 * c}), lin2(DType::kBf16, {c, 4 * c}, 0.2f), rows(DType::kF32, {9, d}, 0.2f),
+      columns(DType::kF32, {9, d}, 0.2f);
+  const Floats x = RandomFloats(b * h * w * c);
+  for (const bool sam : {true, false}) {
+    ExpectAsReference([&] {
+      const auto norm = [&] {
+        return LayerNormWeights{Prepare(Role::kVector, scale), Prepare(Role::kVector, shift), 1e-6f};
+      };
+      const VitBlock block{.norm1 = norm(),
+                           .norm2 = norm(),
+                           .qkv = Projection(Role::kVision, qkv, &qkv_bias),
+                           .proj = Projection(Role::kVision, proj, &shift),
+                           .lin1 = Projection(Role::kVision, lin1, &lin1_bias),
+                           .lin2 = Projection(Role::kVision, lin2, &scale),
+                           .heads = heads,
+                           .activation = sam ? Activation::kGelu : Activation::kQuickGelu,
+                           .window = sam ? 5 : 0};
+      const RelativePositions relative{Prepare(Role::kTable, rows), Prepare(Role::kTable, columns)};
+      Context context_ = context();
+      const View view = Put(x, {b, h, w, c});
+      backend().Run(context_, block, sam ? &relative : nullptr, view);
+      return Get(view);
+    });
+  }
+}
+
+TEST_P(BlockTest, Encoder) {
+  const int64_t b = 2, tokens = 70, heads = 4, kv_heads = 2, d = 32, c = heads * d, f = 200;
+  const FileTensor scale(DType::kBf16, {c}), qkv(DType::kBf16, {(heads + 2 * kv_heads) * d, c}, 0.2f),
+      qkv_bias(DType::kBf16, {(heads + 2 * kv_heads) * d}), out(DType::kBf16, {c, c}, 0.2f),
+      gate_up(DType::kBf16, {2 * f, c}, 0.2f), down(DType::kBf16, {c, f}, 0.2f);
+  const Floats x = RandomFloats(b * tokens * c);
+  std::vector<int32_t> positions;
+  for (int64_t i = 0; i < b * tokens; ++i) positions.push_back(static_cast<int32_t>(i % tokens));
+  ExpectAsReference([&] {
+    const EncoderBlock block{.norm1 = {Prepare(Role::kVector, scale), 1e-6f},
+                             .norm2 = {Prepare(Role::kVector, scale), 1e-6f},
+                             .qkv = Projection(Role::kVision, qkv, &qkv_bias),
+                             .out = Projection(Role::kVision, out),
+                             .gate_up = Projection(Role::kVision, gate_up),
+                             .down = Projection(Role::kVision, down),
+                             .heads = heads,
+                             .kv_heads = kv_heads,
+                             .head_dim = d,
+                             .rope_theta = 1e6f};
+    Context c_ = context();
+    const View view = Put(x, {b, tokens, c});
+    backend().Run(c_, block, 35, PutInts(positions, {b * tokens}), view);
+    return Get(view);
+  });
+}
+
+// A decoder of one layer of each kind, as a step program: a prompt of 300 tokens, then the tokens that it chose.
+TEST_P(BlockTest, DecoderStep) {
+  const int heads = 2, d = 64, experts = 6, top_k = 2;
+  const int64_t c = heads * d, f = 96, vocab = 150;
+  const FileTensor scale(DType::kBf16, {c}), q(DType::kBf16, {c, c}, 0.2f), k(DType::kBf16, {c, c}, 0.2f),
+      v(DType::kBf16, {c, c}, 0.2f), out(DType::kBf16, {c, c}, 0.2f), gate(DType::kBf16, {f, c}, 0.2f),
+      up(DType::kBf16, {f, c}, 0.2f), down(DType::kBf16, {c, f}, 0.2f), router(DType::kBf16, {experts, c}),
+      table(DType::kBf16, {vocab, c}), head(DType::kBf16, {vocab, c});
+  const ExpertFiles expert_files(experts, f, c, DType::kBf16);
+  const Floats image = RandomFloats(40 * c);
+  std::vector<int32_t> chosen;
+  ExpectAsReference([&] {
+    bool released;
+    const EmbedBlock embed{Prepare(Role::kEmbedding, table)};
+    const AttentionBlock attention{.norm = {Prepare(Role::kVector, scale), 1e-6f},
+                                   .qkv = {Prepare(Role::kProjection, {&q, &k, &v}), nullptr},
+                                   .out = Projection(Role::kProjection, out),
+                                   .layer = 0,
+                                   .heads = heads,
+                                   .kv_heads = heads,
+                                   .head_dim = d,
+                                   .rope_theta = 1e4f};
+    const DenseBlock dense{.norm = {Prepare(Role::kVector, scale), 1e-6f},
+                           .gate_up = {Prepare(Role::kProjection, {&gate, &up}), nullptr},
+                           .down = Projection(Role::kProjection, down)};
+    const MoeBlock moe{.norm = {Prepare(Role::kVector, scale), 1e-6f},
+                       .router = Prepare(Role::kRouter, router),
+                       .experts = backend().Prepare(Role::kExperts, expert_files.hosts, &released),
+                       .shared_gate_up = {Prepare(Role::kProjection, {&gate, &up}), nullptr},
+                       .shared_down = Projection(Role::kProjection, down),
+                       .top_k = top_k,
+                       .normalize = false,
+                       .scale = 1};
+    const HeadBlock last{.norm = {Prepare(Role::kVector, scale), 1e-6f}, .head = Projection(Role::kProjection, head)};
+    const StepProgram program{c, {&embed, &attention, &dense, &moe, &last}};
+
+    DecoderState state;
+    state.kv = backend().CreateKvCache({.layers = 1, .kv_heads = heads, .head_dim = d, .pages = 5});
+    state.samplers = backend().CreateSamplers(1);
+    state.samplers->Reset(0, {}, {}, {});
+    state.embeddings = Put(image, {40, c});
+    StepInputs in({300, 1, 5});
+    const std::vector<int32_t> pages = {4, 2, 0, 1, 3};
+    in.SetPages(0, pages);
+    for (int i = 0; i < 300; ++i)
+      in.AddRow(RowClass::kPrompt, i < 40 ? TokenSource::kEmbedding : TokenSource::kToken, i % 40, i, 0, i == 299);
+    StepOutputs outputs;
+    outputs.keep_logits = true;
+    Context context_ = context();
+    Floats logits;
+    for (int i = 0; i < 3; ++i) {
+      backend().Submit(context_, program, in, state, &outputs);
+      backend().Collect(context_);
+      logits.insert(logits.end(), outputs.logits[0].begin(), outputs.logits[0].end());
+      in.Clear();
+      // Both backends go on with the tokens of the one under test.
+      if (static_cast<int>(chosen.size()) == i) chosen.push_back(outputs.samples[0].token);
+      in.AddRow(RowClass::kGenerated, TokenSource::kToken, chosen[i], 300 + i, 0, true);
+    }
+    return logits;
+  });
+}
+
 // ---- the same bytes alone and in company
 // -----------------------------------------------------------------------------
 
