@@ -29,6 +29,7 @@ CLI::Validator NumberIn(Number least, Number most) {
         const auto [stop, error] = std::from_chars(text.data(), end, number);
         if (error == std::errc() && stop == end && number >= least && number <= most) return {};
         std::ostringstream wanted;
+        wanted.precision(10);
         wanted << (std::is_integral_v<Number> ? "wanted a whole number " : "wanted a number ");
         if (most < std::numeric_limits<Number>::max()) {
           wanted << "from " << least << " to " << most;
@@ -52,7 +53,7 @@ class Group {
   // form: how the help text shows the value, "N".
   template <typename Value>
   CLI::Option* Add(const std::string& names, Value& value, const std::string& form, const std::string& text) {
-    return command_.add_option(names, value, text)->group(name_)->option_text(form);
+    return command_.add_option(names, value, text)->group(name_)->type_name(form)->option_text(form);
   }
   CLI::Option* AddFlag(const std::string& names, bool& value, const std::string& text) {
     return command_.add_flag(names, value, text)->group(name_)->option_text(" ");
@@ -125,7 +126,7 @@ void AddMachineOptions(CLI::App* command, ReadArguments& a) {
   Group group(command, "Model and machine");
   group
       .Add("--model", a.model, "FOLDER",
-           "A DeepSeek-OCR-2 checkpoint, or the name of a model that comes with quire (QUIRE_MODEL; default tiny)")
+           "A DeepSeek-OCR-2 checkpoint, or a model that comes with quire (QUIRE_MODEL; default tiny)")
       ->envname("QUIRE_MODEL");
   std::string devices;
   for (const std::string& name : BackendNames()) devices += ", " + name;
@@ -142,8 +143,7 @@ void AddMachineOptions(CLI::App* command, ReadArguments& a) {
 void AddReadOptions(CLI::App* command, ReadArguments* arguments) {
   command
       ->add_option("INPUT", arguments->inputs,
-                   "Pictures: JPEG, PNG, WebP, TIFF (all pages), HEIF, AVIF, GIF, JPEG 2000, BMP, PNM; - is standard "
-                   "input")
+                   "JPEG, PNG, TIFF (all pages), WebP, HEIF, AVIF, GIF, JPEG 2000, BMP, PNM; - is standard input")
       ->required()
       ->option_text("...");
   AddOutputOptions(command, *arguments);
@@ -156,7 +156,7 @@ void AddReadOptions(CLI::App* command, ReadArguments* arguments) {
       "  quire read -o text/ scans/*.jpg        a file in text/ for each picture\n"
       "  quire read --json book.tif >book.jsonl a record for each page\n"
       "  quire read - <page.webp                a picture from standard input\n"
-      "  quire read --model DeepSeek-OCR-2/ x   with a downloaded checkpoint\n"
+      "  quire read --model DeepSeek-OCR-2/ ... with a checkpoint that was downloaded\n"
       "\n"
       "Exit code: 0 all pages were read; 1 some were not, or are doubtful or cut off; 2 wrong use;\n"
       "3 none was read. What went wrong is said on standard error.");
