@@ -1,6 +1,7 @@
 #include "apps/decode/sandbox.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -110,14 +111,14 @@ void FilterSystemCalls() {}
 
 void EnterSandbox(int64_t memory_bytes) {
   constexpr int kNicer = 5;
-  if (nice(kNicer) == -1) {
-  }  // only a courtesy to the compute threads
+  [[maybe_unused]] const int niceness = nice(kNicer);  // only a courtesy to the compute threads
   close_range(STDERR_FILENO + 1, ~0U, 0);
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   Limit(RLIMIT_CORE, 0);
   Limit(RLIMIT_FSIZE, 0);
   Limit(RLIMIT_NOFILE, kMostFiles);
   if (kSanitizer) return;
+  mallopt(M_ARENA_MAX, 2);  // each reserves 64 MB of the address space
   Limit(RLIMIT_AS, static_cast<rlim_t>(memory_bytes));
   FilterSystemCalls();
 }

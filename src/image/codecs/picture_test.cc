@@ -11,6 +11,7 @@
 
 #include "base/mmap_file.h"
 #include "image/codecs/orientation.h"
+#include "image/strips.h"
 
 namespace quire {
 namespace {
@@ -226,6 +227,20 @@ TEST(Color, CmykGoesThroughThePicturesProfileUnlessRaw) {
     const bool light = *std::max_element(raw.rgb.begin() + i, raw.rgb.begin() + i + 3) > 128;
     if (light) continue;  // lcms keeps paper white whatever the profile says
     for (size_t channel = 0; channel < 3; ++channel) ASSERT_NEAR(by_profile.rgb[i + channel], 226, 2);  // L = 90
+  }
+}
+
+// The sample page in 11 pt: 40 lines and two kinds of headings, cut between its blocks.
+TEST(Picture, TheSamplePageIsCutIntoReadableStrips) {
+  const std::string text = ReadFile(QUIRE_SOURCE_DIR "/samples/a4-11pt.png");
+  const std::vector<Strip> strips = PlanStrips(Decode(FromText(text)), {});
+  EXPECT_EQ(strips.size(), 4);
+  for (const Strip& strip : strips) {
+    EXPECT_NEAR(strip.text_px, 22, 2);
+    EXPECT_TRUE(strip.readable);
+    EXPECT_TRUE(strip.starts_block);
+    EXPECT_FALSE(strip.overlaps_previous);
+    EXPECT_LT(strip.rect.width_px, 1000);  // without the margins
   }
 }
 
