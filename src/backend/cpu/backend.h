@@ -64,11 +64,6 @@ struct CpuKvCache : KvCache {
   HostBuffer memory;
 };
 
-// Pieces of `size` that hold `count`.
-constexpr int64_t Blocks(int64_t count, int64_t size) {
-  return (count + size - 1) / size;
-}
-
 // Keys that one step of the softmax takes in vision: 196 kB of logits for Products::kMaxRows queries.
 inline constexpr int64_t kKeysAtOnce = 512;
 
@@ -122,15 +117,26 @@ class CpuBackend : public HostBackend {
   // thread's memory.
   const void* PanelsOf(const CpuWeight& w, int64_t first, int64_t columns) const;
   const void* PanelsOf(const Slice& slice, int64_t k) const;
-  void ForExpertSlices(const int64_t* begin, int64_t experts, int64_t slices,
-                       const std::function<void(int64_t, int64_t)>& body);
+  // (row, slot) pairs sorted by expert: those of expert e are order[begin[e]] to order[begin[e + 1]], ascending.
+  struct Groups {
+    int64_t *begin, *order;
+    int64_t* hit;  // experts that have a pair
+    int64_t hits;
+  };
+  static Groups GroupByExpert(Context& c, const View& ids, int64_t experts);
+  // body(expert, slice) for all hit experts and slices [0, slices) of their outputs.
+  void ForExpertSlices(const Groups& groups, int64_t slices, const std::function<void(int64_t, int64_t)>& body);
   void ExpertsFew(Context& c, const View& x, const View& ids, const CpuWeight& w, const View& out);
   void ExpertsMany(Context& c, const View& x, const View& ids, const CpuWeight& w, const View& out);
-  // Rows of the operand type that several threads fill.
+
+  // Memory for an operand of so many rows of k inputs, which several threads fill.
   struct Rows {
     void* data;
     int64_t stride, element_bytes;
-    void* at(int64_t row) const { return static_cast<char*>(data) + row * stride * element_bytes; }
+    void* at(int64_t row, int64_t column = 0) const {
+      return static_cast<char*>(data) + (row * stride + column) * element_bytes;
+    }
+    Operand operand(int64_t first = 0) const { return {at(first), stride}; }
   };
   Rows TakeRows(Context& c, int64_t rows, int64_t k) const;
   // x [rows, k] as an operand of all threads, in the arena if it is not x itself.
@@ -139,13 +145,15 @@ class CpuBackend : public HostBackend {
   // body(row) for every row, in jobs of some 16 thousand elements.
   void ForRows(int64_t rows, int64_t width, const std::function<void(int64_t)>& body);
 
+  // kVision and kConv.
+  WeightPtr PrepareDense(Role role, std::span<const HostTensor> tensors, int64_t n, int64_t k);
+
   // Cosines and sines of every position so far, [position][2][half].
   struct Angles {
     float theta;
     int64_t half;
     std::vector<float> values;
   };
-  WeightPtr Packed(Role role, std::span<const HostTensor> tensors, int64_t n, int64_t k);
   const float* AnglesUpTo(float theta, int64_t half, int64_t position);
 
   DType dtype_;

@@ -9,22 +9,12 @@
 namespace quire::cpu {
 namespace {
 
-// (row, slot) pairs sorted by expert: pairs of expert e are order[begin[e]] to order[begin[e + 1]], ascending.
-struct Groups {
-  const int64_t* begin;
-  const int64_t* order;
-};
-
-Groups GroupByExpert(Context& c, const int32_t* ids, int64_t pairs, int64_t experts) {
-  auto* begin = c.arena.Take(DType::kI64, {experts + 1}).as<int64_t>();
-  auto* order = c.arena.Take(DType::kI64, {pairs}).as<int64_t>();
-  auto* next = c.arena.Take(DType::kI64, {experts}).as<int64_t>();
-  std::fill_n(begin, experts + 1, 0);
-  for (int64_t i = 0; i < pairs; ++i) ++begin[ids[i] + 1];
-  std::partial_sum(begin, begin + experts + 1, begin);
-  std::copy_n(begin, experts, next);
-  for (int64_t i = 0; i < pairs; ++i) order[next[ids[i]]++] = i;
-  return {begin, order};
+// Outputs [first, first + n) of one tensor of an expert; part: 0 gate, 1 up, 2 down.
+Slice ExpertSlice(const CpuWeight& w, int64_t expert, int part, int64_t first, int64_t n) {
+  const Piece& piece = w.pieces[expert * 3 + part];
+  const int64_t inputs = part == 2 ? w.expert_width : w.k();
+  const auto skip = static_cast<size_t>(first * inputs) * SizeOf(piece.dtype);
+  return {static_cast<const char*>(piece.data) + skip, piece.dtype, first, n};
 }
 
 }  // namespace
@@ -76,48 +66,56 @@ void CpuBackend::Experts(Context& c, const View& x, const View& ids, const Weigh
     ExpertsFew(c, x.Slice(many, rows - many), ids.Slice(many, rows - many), w, out.Slice(many, rows - many));
 }
 
-// Jobs are (expert, slice of outputs), experts without a row left out. `body` gets the expert and the slice's number.
-void CpuBackend::ForExpertSlices(const int64_t* begin, int64_t experts, int64_t slices,
-                                 const std::function<void(int64_t, int64_t)>& body) {
-  std::vector<int64_t> hit;
+CpuBackend::Groups CpuBackend::GroupByExpert(Context& c, const View& ids, int64_t experts) {
+  const int32_t* id = ids.as<int32_t>();
+  const int64_t pairs = ids.elements();
+  const auto take = [&](int64_t count) { return c.arena.Take(DType::kI64, {count}).as<int64_t>(); };
+  Groups groups{take(experts + 1), take(pairs), take(experts), 0};
+  std::fill_n(groups.begin, experts + 1, 0);
+  for (int64_t i = 0; i < pairs; ++i) ++groups.begin[id[i] + 1];
   for (int64_t e = 0; e < experts; ++e)
-    if (begin[e + 1] > begin[e]) hit.push_back(e);
-  pool().For(static_cast<int64_t>(hit.size()) * slices, [&](int64_t job) { body(hit[job / slices], job % slices); });
+    if (groups.begin[e + 1] > 0) groups.hit[groups.hits++] = e;
+  std::partial_sum(groups.begin, groups.begin + experts + 1, groups.begin);
+  int64_t* next = take(experts);
+  std::copy_n(groups.begin, experts, next);
+  for (int64_t i = 0; i < pairs; ++i) groups.order[next[id[i]]++] = i;
+  return groups;
+}
+
+void CpuBackend::ForExpertSlices(const Groups& groups, int64_t slices,
+                                 const std::function<void(int64_t, int64_t)>& body) {
+  pool().For(groups.hits * slices, [&](int64_t job) { body(groups.hit[job / slices], job % slices); });
 }
 
 void CpuBackend::ExpertsFew(Context& c, const View& x, const View& ids, const CpuWeight& w, const View& out) {
   constexpr int64_t kOutputs = 32;
   const int64_t k = w.k(), f = w.expert_width, top_k = ids.width(), pairs = ids.elements();
   const Arena::Scope scope(c.arena);
-  const Groups groups = GroupByExpert(c, ids.as<int32_t>(), pairs, w.n());
+  const Groups groups = GroupByExpert(c, ids, w.n());
   auto** from = static_cast<const float**>(c.arena.Take(DType::kI64, {pairs}).data);
-  auto** hidden_row = static_cast<const float**>(c.arena.Take(DType::kI64, {pairs}).data);
-  float* hidden = c.arena.Take(DType::kF32, {pairs, f}).as<float>();
+  auto** hidden = static_cast<const float**>(c.arena.Take(DType::kI64, {pairs}).data);
+  float* hidden_rows = c.arena.Take(DType::kF32, {pairs, f}).as<float>();
   for (int64_t i = 0; i < pairs; ++i) {
     from[i] = x.as<float>() + groups.order[i] / top_k * k;
-    hidden_row[i] = hidden + i * f;
+    hidden[i] = hidden_rows + i * f;
   }
-  // Rows [first, first + n) of tensor `part` (gate, up, down) of an expert, times rows given by their addresses.
-  const auto dots = [&](int64_t expert, int part, int64_t first, int64_t n, int64_t inputs, const float* const* rows,
-                        int64_t m, float* to) {
-    const Piece& piece = w.pieces[expert * 3 + part];
-    const auto skip = static_cast<size_t>(first * inputs) * SizeOf(piece.dtype);
-    DotRows(static_cast<const char*>(piece.data) + skip, piece.dtype, n, inputs, rows, m, to, n);
-  };
-  ForExpertSlices(groups.begin, w.n(), Blocks(f, kOutputs), [&](int64_t e, int64_t slice) {
+  ForExpertSlices(groups, Blocks(f, kOutputs), [&](int64_t e, int64_t slice) {
     const int64_t begin = groups.begin[e], m = groups.begin[e + 1] - begin;
     const int64_t first = slice * kOutputs, n = std::min(kOutputs, f - first);
     auto* gate = ThreadScratch<float>(Scratch::kTile, 2 * m * n);
     float* up = gate + m * n;
-    dots(e, 0, first, n, k, from + begin, m, gate);
-    dots(e, 1, first, n, k, from + begin, m, up);
-    for (int64_t r = 0; r < m; ++r) SiluMulRow(gate + r * n, up + r * n, n, hidden + (begin + r) * f + first);
+    for (int part = 0; part < 2; ++part) {
+      const Slice s = ExpertSlice(w, e, part, first, n);
+      DotRows(s.data, s.dtype, n, k, from + begin, m, part == 0 ? gate : up, n);
+    }
+    for (int64_t r = 0; r < m; ++r) SiluMulRow(gate + r * n, up + r * n, n, hidden_rows + (begin + r) * f + first);
   });
-  ForExpertSlices(groups.begin, w.n(), Blocks(k, kOutputs), [&](int64_t e, int64_t slice) {
+  ForExpertSlices(groups, Blocks(k, kOutputs), [&](int64_t e, int64_t slice) {
     const int64_t begin = groups.begin[e], m = groups.begin[e + 1] - begin;
     const int64_t first = slice * kOutputs, n = std::min(kOutputs, k - first);
     auto* tile = ThreadScratch<float>(Scratch::kTile, m * n);
-    dots(e, 2, first, n, f, hidden_row + begin, m, tile);
+    const Slice s = ExpertSlice(w, e, 2, first, n);
+    DotRows(s.data, s.dtype, n, f, hidden + begin, m, tile, n);
     for (int64_t r = 0; r < m; ++r) std::copy_n(tile + r * n, n, out.as<float>() + groups.order[begin + r] * k + first);
   });
 }
@@ -126,65 +124,52 @@ void CpuBackend::ExpertsMany(Context& c, const View& x, const View& ids, const C
   constexpr int64_t kRows = Products::kMaxRows;
   const int64_t k = w.k(), f = w.expert_width, top_k = ids.width(), pairs = ids.elements();
   const Arena::Scope scope(c.arena);
-  const Groups groups = GroupByExpert(c, ids.as<int32_t>(), pairs, w.n());
+  const Groups groups = GroupByExpert(c, ids, w.n());
   // Operands of both products, sorted by expert; the padding of a block of rows reaches into the next expert's.
-  const Rows gathered = TakeRows(c, pairs, k), hidden = TakeRows(c, pairs, f);
+  const Rows gathered = TakeRows(c, pairs + kRows, k), hidden = TakeRows(c, pairs + kRows, f);
   ForRows(pairs, k, [&](int64_t i) {
     products_.StageRow(x.as<float>() + groups.order[i] / top_k * k, k, gathered.at(i));
     // The hidden row is written in parts: its padding now.
-    std::memset(static_cast<char*>(hidden.at(i)) + f * products_.operand_bytes(), 0,
-                static_cast<size_t>((hidden.stride - f) * products_.operand_bytes()));
+    std::memset(hidden.at(i, f), 0, static_cast<size_t>((hidden.stride - f) * hidden.element_bytes));
   });
-  const auto slice_of = [&](int64_t expert, int part, int64_t first, int64_t n, int64_t inputs) {
-    const Piece& piece = w.pieces[expert * 3 + part];
-    const auto skip = static_cast<size_t>(first * inputs) * SizeOf(piece.dtype);
-    return Slice{static_cast<const char*>(piece.data) + skip, piece.dtype, first, n};
-  };
-  // Calls body(first row, rows, sums [rows, width]) for the expert's rows of a, block by block.
+  // Calls body(first row, rows, sums [rows, whole panels]) for the expert's rows of a, block by block.
   const auto multiply = [&](const Rows& a, int64_t e, const void* panels, int64_t columns, int64_t inputs,
                             const auto& body) {
     auto* tile = ThreadScratch<float>(Scratch::kTile, kRows * RoundUp(columns, kPanel));
     for (int64_t r = groups.begin[e]; r < groups.begin[e + 1]; r += kRows) {
       const int64_t block = std::min(kRows, groups.begin[e + 1] - r);
-      products_.Multiply({a.at(r), a.stride}, block, panels, columns, inputs, tile);
+      products_.Multiply(a.operand(r), block, panels, columns, inputs, tile);
       body(r, block, tile);
     }
   };
 
-  ForExpertSlices(groups.begin, w.n(), Blocks(f, kPanel), [&](int64_t e, int64_t slice) {
+  ForExpertSlices(groups, Blocks(f, kPanel), [&](int64_t e, int64_t slice) {
     const int64_t first = slice * kPanel, n = std::min(kPanel, f - first);
     // Gate and up as two panels that follow each other, so that one product makes both.
     auto* panels = ThreadScratch<char>(Scratch::kPanels, 2 * products_.PanelBytes(k));
     for (int part = 0; part < 2; ++part) {
-      const Slice s = slice_of(e, part, first, n, k);
+      const Slice s = ExpertSlice(w, e, part, first, n);
       products_.Pack(s.data, s.dtype, k, n, k, panels + part * products_.PanelBytes(k));
     }
     multiply(gathered, e, panels, 2 * kPanel, k, [&](int64_t r, int64_t rows, const float* sums) {
       for (int64_t i = 0; i < rows; ++i, sums += 2 * kPanel) {
         float product[kPanel];
         SiluMulRow(sums, sums + kPanel, n, product);
-        void* to = static_cast<char*>(hidden.at(r + i)) + first * products_.operand_bytes();
         if (products_.operand() == DType::kBf16)
-          RoundRow(product, n, static_cast<Bf16*>(to));
+          RoundRow(product, n, static_cast<Bf16*>(hidden.at(r + i, first)));
         else
-          std::copy_n(product, n, static_cast<float*>(to));
+          std::copy_n(product, n, static_cast<float*>(hidden.at(r + i, first)));
       }
     });
   });
-  ForExpertSlices(groups.begin, w.n(), Blocks(k, 2 * kPanel), [&](int64_t e, int64_t slice) {
+  ForExpertSlices(groups, Blocks(k, 2 * kPanel), [&](int64_t e, int64_t slice) {
     const int64_t first = slice * 2 * kPanel, n = std::min(2 * kPanel, k - first);
-    multiply(hidden, e, PanelsOf(slice_of(e, 2, first, n, f), f), n, f,
+    multiply(hidden, e, PanelsOf(ExpertSlice(w, e, 2, first, n), f), n, f,
              [&](int64_t r, int64_t rows, const float* sums) {
-               for (int64_t i = 0; i < rows; ++i)
-                 std::copy_n(sums + i * RoundUp(n, kPanel), n, out.as<float>() + groups.order[r + i] * k + first);
+               for (int64_t i = 0; i < rows; ++i, sums += RoundUp(n, kPanel))
+                 std::copy_n(sums, n, out.as<float>() + groups.order[r + i] * k + first);
              });
   });
-}
-
-CpuBackend::Rows CpuBackend::TakeRows(Context& c, int64_t rows, int64_t k) const {
-  const View view =
-      c.arena.Take(products_.operand(), {products_.PaddedRows(rows + Products::kMaxRows), products_.PaddedDepth(k)});
-  return {view.data, products_.PaddedDepth(k), products_.operand_bytes()};
 }
 
 void CpuBackend::Combine(Context&, const View& y, const View& weights, const View& shared, const View& x) {

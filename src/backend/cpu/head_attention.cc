@@ -11,8 +11,8 @@ HeadAttention::HeadAttention(const Products& products, int64_t keys, int64_t dim
       keys_(keys),
       dim_(dim),
       key_block_(std::min(keys, key_block)),
-      key_bytes_(RoundUp(key_block_, kPanel) / kPanel * products.PanelBytes(dim)),
-      value_bytes_(RoundUp(dim, kPanel) / kPanel * products.PanelBytes(key_block_)) {}
+      key_bytes_(Blocks(key_block_, kPanel) * products.PanelBytes(dim)),
+      value_bytes_(Blocks(dim, kPanel) * products.PanelBytes(key_block_)) {}
 
 int64_t HeadAttention::KeysOf(int64_t block) const {
   return std::min(key_block_, keys_ - block * key_block_);

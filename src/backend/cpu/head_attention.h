@@ -27,7 +27,7 @@ class HeadAttention {
               int64_t out_stride) const;
 
  private:
-  int64_t blocks() const { return (keys_ + key_block_ - 1) / key_block_; }
+  int64_t blocks() const { return Blocks(keys_, key_block_); }
 
   const Products& products_;
   int64_t keys_, dim_, key_block_;

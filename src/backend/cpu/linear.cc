@@ -27,12 +27,17 @@ void CpuBackend::MultiplyFew(Context& c, const float* x, int64_t rows, const Cpu
   });
 }
 
+CpuBackend::Rows CpuBackend::TakeRows(Context& c, int64_t rows, int64_t k) const {
+  const int64_t stride = products_.PaddedDepth(k);
+  const View view = c.arena.Take(products_.operand(), {products_.PaddedRows(rows), stride});
+  return {view.data, stride, products_.operand_bytes()};
+}
+
 Operand CpuBackend::StageAll(Context& c, const float* x, int64_t rows, int64_t k) {
   if (products_.operand() == DType::kF32) return {x, k};
-  const int64_t depth = products_.PaddedDepth(k);
-  const View staged = c.arena.Take(DType::kBf16, {products_.PaddedRows(rows), depth});
-  ForRows(rows, k, [&](int64_t r) { products_.StageRow(x + r * k, k, staged.as<Bf16>() + r * depth); });
-  return {staged.data, depth};
+  const Rows staged = TakeRows(c, rows, k);
+  ForRows(rows, k, [&](int64_t r) { products_.StageRow(x + r * k, k, staged.at(r)); });
+  return staged.operand();
 }
 
 const void* CpuBackend::PanelsOf(const CpuWeight& w, int64_t first, int64_t columns) const {
@@ -114,9 +119,8 @@ void CpuBackend::Conv2d(Context& c, const View& x, const Weight& weight, const W
   // Patches of some output lines at a time: 37 MB of them in the neck's 3x3 convolution otherwise.
   constexpr int64_t kPatches = 1024;
   const int64_t lines = x.shape[0] * out_height, step = std::max<int64_t>(1, kPatches / out_width);
-  const int64_t depth = products_.PaddedDepth(k);
   const Arena::Scope scope(c.arena);
-  const View patches = c.arena.Take(products_.operand(), {products_.PaddedRows(step * out_width), depth});
+  const Rows patches = TakeRows(c, step * out_width, k);
   for (int64_t first = 0; first < lines; first += step) {
     const int64_t rows = std::min(step, lines - first) * out_width;
     ForRows(rows, k, [&](int64_t r) {
@@ -130,11 +134,10 @@ void CpuBackend::Conv2d(Context& c, const View& x, const Weight& weight, const W
         else
           std::copy_n(x.as<float>() + ((b * height + y) * width + x0) * in, in, patch + i * in);
       }
-      const int64_t skip = r * depth * products_.operand_bytes();
-      products_.StageRow(patch, k, static_cast<char*>(patches.data) + skip);
+      products_.StageRow(patch, k, patches.at(r));
     });
     const Finish finish{Values(bias), Activation::kNone, nullptr, out.as<float>() + first * out_width * w.n(), w.n()};
-    MultiplyMany({patches.data, depth}, rows, w, finish);
+    MultiplyMany(patches.operand(), rows, w, finish);
   }
 }
 

@@ -28,8 +28,12 @@ struct Operand {
   int64_t stride;  // elements from row to row
 };
 
-constexpr int64_t RoundUp(int64_t x, int64_t step) {
-  return (x + step - 1) / step * step;
+// Pieces of `size` that hold `count`, and what they hold in all.
+constexpr int64_t Blocks(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
+constexpr int64_t RoundUp(int64_t count, int64_t size) {
+  return Blocks(count, size) * size;
 }
 
 class Products {

@@ -68,12 +68,12 @@ WeightPtr CpuBackend::Prepare(Role role, std::span<const HostTensor> tensors, bo
     }
     case Role::kVision:
     case Role::kConv:
-      return Packed(role, tensors, n, k);
+      return PrepareDense(role, tensors, n, k);
   }
   return nullptr;
 }
 
-WeightPtr CpuBackend::Packed(Role role, std::span<const HostTensor> tensors, int64_t n, int64_t k) {
+WeightPtr CpuBackend::PrepareDense(Role role, std::span<const HostTensor> tensors, int64_t n, int64_t k) {
   auto w = std::make_unique<CpuWeight>(role, n, k);
   const bool all_bf16 = std::all_of(tensors.begin(), tensors.end(), [](auto& t) { return t.dtype == DType::kBf16; });
   w->panel_type = dtype_ == DType::kBf16 || all_bf16 ? DType::kBf16 : DType::kF32;
