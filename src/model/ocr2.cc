@@ -38,12 +38,13 @@ void Ocr2::See(Context& c, std::span<const ViewInput> views, const View& embeddi
     const int64_t side = plan.views[input.view].side_px;
     const View pixels = c.arena.Take(backend_->activation_dtype(), {1, side, side, 3});
     backend_->CopyIn(c, input.pixels, pixels);
-    const View image = Forward(c, pixels).image;
+    const Stages stages = Forward(c, pixels);
+    if (probe) probe(input, stages);
     const bool last = input.view + 1 == static_cast<int>(plan.views.size());
     for (size_t i = 0; i < plan.tokens.size(); ++i) {
       const View row = embeddings.Slice(input.first_row + static_cast<int64_t>(i), 1);
       if (plan.tokens[i].view == input.view) {
-        backend_->Copy(c, image.Slice(plan.tokens[i].row, 1), row);
+        backend_->Copy(c, stages.image.Slice(plan.tokens[i].row, 1), row);
       } else if (plan.tokens[i].view == ImageToken::kSeparator && last) {
         backend_->CopyRows(c, *separator_, row);
       }

@@ -2,6 +2,7 @@
 // Source: model.md 3 and 5 (deepencoderv2.py and modeling_deepseekocr2.py of the published code).
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "model/decoder.h"
@@ -29,6 +30,9 @@ class Ocr2 : public Model {
     View image;    // [q q, hidden]: as they enter the decoder
   };
   Stages Forward(Context& c, const View& pixels);
+
+  // Tests: called with the stages of each view that See computes.
+  std::function<void(const ViewInput&, const Stages&)> probe;
 
  private:
   ModelConfig config_;

@@ -3,20 +3,15 @@
 
 #include <memory>
 #include <random>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/engine.h"
 #include "engine/scripted_model.h"
 #include "model/view_plan.h"
+#include "tests/support/tiny.h"
 
 namespace quire {
-
-inline const Tokenizer& TinyTokenizer() {
-  static const Tokenizer tokenizer = Tokenizer::Load(std::string(QUIRE_SOURCE_DIR) + "/models/tiny/tokenizer.json");
-  return tokenizer;
-}
 
 struct ScriptedEngine {
   explicit ScriptedEngine(std::vector<Script> scripts, const EngineOptions& options = {})
