@@ -11,16 +11,17 @@
 namespace quire {
 namespace {
 
-constexpr int kLeastLetterPx = 4;       // lower pieces are dots, rules and specks
-constexpr int kLeastPiecePixels = 3;    // fewer are noise, not ink
-constexpr double kEmsOfLetter = 2;      // x-heights are 0.46 to 0.55 em
-constexpr double kMostEmsOfLetter = 3;  // higher pieces are pictures and frames
-constexpr double kMarginEms = 1;        // of paper kept around what is on the page
-constexpr double kOverlapEms = 1.5;     // a line, repeated when a cut goes through text
-constexpr double kEmError = 0.1;        // of the estimate
-constexpr double kReach = 0.25;         // how far a strip may be from its even share for the sake of a better cut
-constexpr double kSameGap = 0.7;        // gaps are alike down to this share of the widest
-constexpr double kBlockGap = 1.5;       // a gap this much wider than usual parts blocks
+constexpr int kLeastLetterPx = 4;        // lower pieces are dots, rules and specks
+constexpr int kLeastPiecePixels = 3;     // fewer are noise, not ink
+constexpr double kEmsOfLetter = 2;       // x-heights are 0.46 to 0.55 em
+constexpr double kMostEmsOfLetter = 3;   // higher pieces are pictures and frames
+constexpr double kMarginEms = 1;         // of paper kept around what is on the page
+constexpr double kTightPitchEms = 1.25;  // of lines without gaps between them
+constexpr double kOverlapEms = 1.5;      // a line, repeated when a cut goes through text
+constexpr double kEmError = 0.1;         // of the estimate
+constexpr double kReach = 0.25;          // how far a strip may be from its even share for the sake of a better cut
+constexpr double kSameGap = 0.7;         // gaps are alike down to this share of the widest
+constexpr double kBlockGap = 1.5;        // a gap this much wider than usual parts blocks
 
 int Median(std::vector<int>* values) {
   if (values->empty()) return 0;
@@ -106,16 +107,30 @@ std::vector<Gap> FindGaps(const std::vector<int>& pixels, int first, int last) {
 
 // A page as one column of rows.
 struct Rows {
-  std::vector<InkPiece> letters;  // by their dark cores, which the grey between small letters does not join
-  std::vector<int> ink, text;     // pixels of each row, without noise and borders
-  std::vector<int> text_above;    // rows with text above row i, i in [0, height]
-  RectPx block;                   // around all ink, with a margin
+  std::vector<InkPiece> letters;    // by their dark cores, which the grey between small letters does not join
+  std::vector<int> ink, text;       // pixels of each row, without noise and borders
+  std::vector<double> lines_above;  // of text above row i, i in [0, height]
+  RectPx block;                     // around all ink, with a margin
   double em_px = 0;
   int usual_gap_px = 0;  // between lines
 
-  // Lines of text in rows [top, bottom): a line has about an em of rows with text.
-  double Lines(int top, int bottom) const { return (text_above[bottom] - text_above[top]) / em_px; }
+  double Lines(int top, int bottom) const { return lines_above[bottom] - lines_above[top]; }
 };
+
+// Lines of text above each row: whole numbers in the gaps. A run of rows with text is one line, or as many as fit in it
+// when there are no gaps.
+std::vector<double> CountLines(const std::vector<int>& text, double em_px) {
+  std::vector<double> above{0};
+  for (auto row = text.begin(); row != text.end();) {
+    const auto end = std::find(row, text.end(), 0);
+    const double before = above.back();
+    const double rows = static_cast<double>(end - row);
+    const double lines = std::max(1.0, std::round(rows / (kTightPitchEms * em_px)));
+    for (double i = 1; row != end; ++row, ++i) above.push_back(before + lines * i / rows);
+    for (; row != text.end() && *row == 0; ++row) above.push_back(above.back());
+  }
+  return above;
+}
 
 Rows FindRows(const Image& page) {
   const std::vector<uint8_t> contrast = ContrastToPaper(page);
@@ -135,8 +150,7 @@ Rows FindRows(const Image& page) {
     const bool text = box.height_px >= kLeastLetterPx && box.height_px <= kMostEmsOfLetter * rows.em_px;
     if (text) rows.text[run.row] += run.end - run.begin;
   }
-  rows.text_above.push_back(0);
-  for (int pixels : rows.text) rows.text_above.push_back(rows.text_above.back() + (pixels > 0));
+  rows.lines_above = CountLines(rows.text, rows.em_px);
 
   std::vector<int> gaps;
   for (const Gap& gap : FindGaps(rows.ink, 0, page.height_px - 1))
