@@ -54,7 +54,10 @@ PageJob PlanJob(const Image& page, const Geometry& geometry, const ModelCard& ca
     throw Error(ErrorKind::kUsage,
                 "mode strips is for models that name a smallest readable text, which this one does not", "mode",
                 "its other modes: " + Joined(card.modes));
-  const Mode strip_mode = FindMode(geometry, "", max_tiles);
+  if (max_tiles > 0)
+    throw Error(ErrorKind::kUsage, "mode strips has no tiles, but a number of tiles was given", "mode",
+                "leave it out, or name a mode with tiles: gundam");
+  const Mode strip_mode = FindMode(geometry, PageJob::kStripViews);
   int too_small = 0;
   for (const Strip& strip : PlanStrips(page, LimitsOf(geometry, card))) {
     const RectPx& rect = strip.rect;

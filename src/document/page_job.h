@@ -26,6 +26,10 @@ struct PageJob {
   int image_tokens() const;
   bool in_strips() const { return mode == kStripsMode; }
   static constexpr std::string_view kStripsMode = "strips";
+  // The mode of the view plan by which the model sees a strip: whole, without tiles. The strip is cut so that its text
+  // is readable in that view. Measured on the A4 sample: 0.22% of the characters wrong, with tiles 0.29% at four times
+  // the vision.
+  static constexpr std::string_view kStripViews = "base";
 };
 
 // mode: empty for the card's default. max_tiles: 0 for the model's. Throws Error{kUsage} naming the allowed modes, and

@@ -41,7 +41,8 @@ void Stats::Print(Session& session) const {
   for (const Page& page : pages_) {
     const bool in_strips = !page.strips.empty();
     if (page.prompt_tokens == 0) continue;  // blank, or not decoded
-    const Mode mode = FindMode(config.geometry, in_strips ? "" : page.mode, max_tiles_);
+    const Mode mode =
+        in_strips ? FindMode(config.geometry, PageJob::kStripViews) : FindMode(config.geometry, page.mode, max_tiles_);
     std::vector<PixelRect> parts = page.strips;
     if (!in_strips) parts.push_back({0, 0, page.width_px, page.height_px});
     for (const PixelRect& part : parts) {
