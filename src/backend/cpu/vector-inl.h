@@ -61,7 +61,7 @@ HWY_INLINE V LoadFirst(const float* p, int64_t n, float fill = 0) {
 }
 template <typename T>
 HWY_INLINE V LoadFirst(const T* p, int64_t n, float fill = 0) {
-  float wide[16];
+  float wide[16] = {};
   for (int64_t i = 0; i < n; ++i) wide[i] = ToFloat(p[i]);
   return LoadFirst(wide, n, fill);
 }
