@@ -14,6 +14,7 @@ seeds_of() {
 }
 
 for target in "$build"/fuzz_*; do
+  [ -x "$target" ] || { echo "no fuzz targets in $build" >&2; exit 1; }
   name=${target##*/fuzz_}
   corpus=$build/corpus/$name
   mkdir -p "$corpus"
