@@ -57,6 +57,7 @@ function(quire_test name)
   find_package(GTest REQUIRED)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest_main GTest::gmock)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})  # tests/support
   # EXPECT_* behind an if; and GCC 12 at -O3 takes structs of smart pointers that a test fills in for uninitialized ones.
   target_compile_options(${name} PRIVATE -Wno-dangling-else $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" QUIRE_BINARY_DIR="${CMAKE_BINARY_DIR}")

@@ -197,9 +197,9 @@ void Engine::RunStep() {
     if (s->seen() && !s->ended) ready.push_back(s.get());
   const std::vector<Chunk> chunks = Schedule(ready, options_.max_step_rows, &pages_);
   if (chunks.empty()) return;
-  FillStep(chunks, &step_);
   const auto start = Sequence::Clock::now();
   try {
+    FillStep(chunks, &step_);
     Context c{*stream_, arena_};
     model_->Step(c, step_, state_, &outputs_);
   } catch (const std::exception& error) {
