@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "image/paper.h"
+#include "image/resize.h"
 #include "image/strips.h"
 
 namespace quire {
@@ -58,11 +60,19 @@ PageJob PlanJob(const Image& page, const Geometry& geometry, const ModelCard& ca
     throw Error(ErrorKind::kUsage, "mode strips has no tiles, but a number of tiles was given", "mode",
                 "leave it out, or name a mode with tiles: gundam");
   const Mode strip_mode = FindMode(geometry, PageJob::kStripViews);
+  const std::vector<Strip> strips = PlanStrips(page, LimitsOf(geometry, card));
   int too_small = 0;
-  for (const Strip& strip : PlanStrips(page, LimitsOf(geometry, card))) {
+  bool after_white = true;
+  for (const Strip& strip : strips) {
     const RectPx& rect = strip.rect;
-    job.parts.push_back({rect, PlanPage(geometry, rect.width_px, rect.height_px, strip_mode),
-                         !job.parts.empty() && !strip.starts_block});
+    const bool last_chance = job.parts.empty() && &strip == &strips.back();
+    if (!last_chance && IsBlank(Crop(page, rect))) {  // a model may see text where there is none
+      after_white = true;
+      continue;
+    }
+    job.parts.push_back(
+        {rect, PlanPage(geometry, rect.width_px, rect.height_px, strip_mode), !after_white && !strip.starts_block});
+    after_white = false;
     too_small += !strip.readable;
     if (strip.overlaps_previous)
       job.warnings.push_back("no row without text near " + std::to_string(rect.top_px) +

@@ -20,7 +20,7 @@ struct PagePart {
 
 struct PageJob {
   std::string mode;             // as asked or by default: "strips" or a mode of the view plan
-  std::vector<PagePart> parts;  // top to bottom
+  std::vector<PagePart> parts;  // top to bottom; strips without ink are left out, but there is always a part
   std::vector<std::string> warnings;
 
   int image_tokens() const;

@@ -244,6 +244,18 @@ TEST_F(Cli, ReadsSmallPrintInStripsAndDoubtsItWhole) {
   EXPECT_THAT(whole.out, AllOf(HasSubstr("\n\n<!-- quire: doubtful: "), EndsWith(" -->\n")));
 }
 
+TEST_F(Cli, PlansNoStripsOfWhite) {
+  // Two lines of eight letters, nine times as far apart as the page is wide.
+  constexpr size_t kWidth = 200, kHeight = 2000;
+  std::string pixels(kWidth * kHeight, '\xff');
+  for (const size_t line : {20, 1960})
+    for (size_t y = line; y < line + 12; ++y)
+      for (size_t x = 20; x < 180; x += 20) pixels.replace(y * kWidth + x, 8, 8, '\0');
+  const std::string page = Make("page.pgm", "P5 200 2000 255\n" + pixels);
+  const Json plan = Lines(Quire({"read", "--dry-run", page}).out).at(0);
+  EXPECT_EQ(plan.At("parts").as_array().size(), 2U) << plan.Dump(1);
+}
+
 TEST_F(Cli, TextComesInPieces) {
   const RunResult run = Quire({"read", kSource + "/samples/paragraph.png"});
   EXPECT_EQ(run.code, 0);
