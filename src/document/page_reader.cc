@@ -23,8 +23,8 @@ struct RegionList : RegionSink {
 
 // The worse of two: a page is as its worst part.
 PageStatus Worse(PageStatus a, PageStatus b) {
-  constexpr std::array kOrder = {PageStatus::kBlank,  PageStatus::kOk,   PageStatus::kDoubtful,
-                                 PageStatus::kLength, PageStatus::kLoop, PageStatus::kError};
+  constexpr std::array kOrder = {PageStatus::kBlank,    PageStatus::kOk,   PageStatus::kLength,
+                                 PageStatus::kDoubtful, PageStatus::kLoop, PageStatus::kError};
   return std::ranges::find(kOrder, a) < std::ranges::find(kOrder, b) ? b : a;
 }
 
@@ -43,10 +43,8 @@ struct PartEnd {
 PartEnd Judge(const EndEvent& end) {
   switch (end.reason) {
     case EndReason::kStop:
-      break;
     case EndReason::kLength:
-      return {PageStatus::kLength,
-              "the text was cut at the limit of " + std::to_string(end.usage.max_tokens) + " tokens"};
+      break;
     case EndReason::kLoop:
       return {PageStatus::kLoop, "the text began to repeat itself: " + end.detail};
     case EndReason::kCanceled:
@@ -61,6 +59,9 @@ PartEnd Judge(const EndEvent& end) {
     return {PageStatus::kDoubtful,
             Percent(end.confidence.improbable_share()) +
                 " of the tokens are improbable to the model itself: the text is likely not what is on the page"};
+  if (end.reason == EndReason::kLength)
+    return {PageStatus::kLength,
+            "the text was cut at the limit of " + std::to_string(end.usage.max_tokens) + " tokens"};
   return {PageStatus::kOk, ""};
 }
 
