@@ -242,6 +242,7 @@ void Engine::Deliver(Sequence& s, const Sample& sample) {
 void Engine::End(Sequence& s, EndReason reason, std::string detail, std::optional<Error> error) {
   if (s.ended) return;
   s.ended = true;
+  if (s.slot < 0) s.usage.queued_ms = MsSince(s.submitted);  // never admitted
   s.ticket->Put(EndEvent{reason, std::move(detail), s.text.Finish(), s.usage, s.confidence.result(), std::move(error)});
 }
 
