@@ -141,7 +141,7 @@ TEST_P(Batch, InAnyOrder) {
   std::vector<Job> jobs = kEight;
   std::ranges::reverse(jobs);
   ExpectAsAlone(jobs, {.max_sequences = 8, .context_tokens = 1024});
-  std::ranges::rotate(jobs, jobs.begin() + 3);
+  std::rotate(jobs.begin(), jobs.begin() + 3, jobs.end());
   ExpectAsAlone(jobs, {.max_sequences = 3, .context_tokens = 1024});
 }
 
