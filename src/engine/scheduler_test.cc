@@ -90,7 +90,9 @@ class Fleet {
       preemptions += s.usage.preemptions;
       pages_.Release(&s.pages);
     }
-    std::erase_if(sequences_, [](const auto& s) { return s->ended; });
+    for (auto& s : sequences_)
+      if (s->ended) ended_.push_back(std::move(s));
+    std::erase(sequences_, nullptr);
     return chunks;
   }
 
@@ -138,7 +140,7 @@ class Fleet {
 
   int max_rows_, next_slot_ = 0;
   KvPages pages_;
-  Sequences sequences_;
+  Sequences sequences_, ended_;  // the latter kept: tests look at them
 };
 
 std::vector<std::pair<int, int>> Spans(const std::vector<Chunk>& chunks) {
