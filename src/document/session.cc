@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "engine/local_engine.h"
+
 namespace quire {
 namespace {
 
@@ -46,7 +48,7 @@ Session::Session(const std::string& folder, std::unique_ptr<Backend> backend, co
   tokenizer_ = std::make_unique<Tokenizer>(std::move(files.tokenizer));
   std::string name = files.card.name;
   if (name.empty()) name = fs::weakly_canonical(folder).filename().string();
-  engine_ = std::make_unique<Engine>(std::move(model), *tokenizer_, options);
+  engine_ = std::make_unique<LocalEngine>(std::move(model), *tokenizer_, options);
   reader_ = std::make_unique<PageReader>(*engine_, *tokenizer_, std::move(files.card), std::move(name));
   load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }

@@ -1,26 +1,17 @@
-// The engine: requests in, events out, many at once.
-//
-// submit -> admit (a slot) -> see (vision, a view at a time) -> schedule (rows of the next step) -> run -> deliver ->
-// release. One thread of its own drives the device and owns all that is not said to be shared; callers hold Tickets.
+// The engine as its callers see it: requests in, events out, many at once.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
-#include <list>
+#include <cstdint>
 #include <memory>
-#include <mutex>
-#include <thread>
-#include <vector>
 
-#include "engine/kv_pages.h"
-#include "engine/scheduler.h"
-#include "engine/sequence.h"
+#include "backend/backend.h"
+#include "engine/request.h"
 #include "engine/ticket.h"
-#include "model/model.h"
-#include "tokenizer/tokenizer.h"
+#include "model/config.h"
 
 namespace quire {
 
+// How an engine is made.
 struct EngineOptions {
   int max_sequences = 8;     // alive at once; more wait
   int max_step_rows = 512;   // tokens in a forward call: longer prompts run in chunks
@@ -30,60 +21,41 @@ struct EngineOptions {
   bool keep_logits = false;  // tests: Probe sees the logits
 };
 
+// Counts since the engine began, and what it holds now.
+struct EngineStats {
+  int64_t waiting = 0, running = 0;  // requests: not admitted yet; admitted
+  int64_t kv_pages = 0, kv_pages_used = 0;
+  int64_t prompt_tokens = 0, output_tokens = 0;  // computed first; generated
+  int64_t steps = 0, step_rows = 0;              // rows of all steps: recomputed ones among them
+  int64_t views = 0, vision_slices = 0;          // seen by the vision tower; its calls
+  int64_t preemptions = 0;
+  int64_t vision_hits = 0, vision_misses = 0;     // pages whose image tokens were there already, or not
+  int64_t vision_rows = 0, vision_rows_used = 0;  // of the store of image tokens
+  int64_t restarts = 0;                           // of the device part
+  double vision_s = 0, step_s = 0;                // time of the device
+};
+
+// Where an engine stands.
+struct EngineHealth {
+  enum class State { kLoading, kReady, kFailed };
+  State state = State::kReady;
+  std::string cause;  // when failed
+};
+
+// All functions may be called from any thread. The destructor cancels what runs.
 class Engine {
  public:
-  // tokenizer must outlive the engine. Throws Error{kOutOfMemory}, {kUsage} for options out of range, as a cache
-  // smaller than one context.
-  Engine(std::unique_ptr<Model> model, const Tokenizer& tokenizer, const EngineOptions& options);
-  ~Engine();  // cancels what runs
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
+  virtual ~Engine() = default;
 
-  // Any thread. Throws Error{kUsage} or {kTooLarge} at once for a request that can never run: an empty prompt, one
-  // longer than the context, a token that the model does not have.
-  std::shared_ptr<Ticket> Submit(Request request);
+  // Throws Error{kUsage} or {kTooLarge} at once for a request that can never run: an empty prompt, one longer than the
+  // context, a token that the model does not have; {kDeviceLost} when the device is gone for good.
+  virtual std::shared_ptr<Ticket> Submit(Request request) = 0;
 
-  const ModelConfig& config() const { return model_->config(); }
-  const BackendInfo& backend_info() const { return model_->backend().info(); }
-  int context_tokens() const { return context_tokens_; }
-
-  // Tests: called on the engine's thread with a generated token's sequence and logits. Set before the first Submit.
-  std::function<void(const Sequence&, std::span<const float>)> probe;
-
- private:
-  using SequencePtr = std::unique_ptr<Sequence>;
-
-  void Drive();  // the thread
-  bool Wait();   // for work; false: the engine ends
-  void Admit();
-  void EndUnwanted();  // canceled ones and those past their deadline
-  void SeeNextView();
-  void RunStep();
-  void Deliver(Sequence& s, const Sample& sample);
-  void End(Sequence& s, EndReason reason, std::string detail = {}, std::optional<Error> error = {});
-  void RemoveEnded();
-
-  std::unique_ptr<Model> model_;
-  const Tokenizer& tokenizer_;
-  EngineOptions options_;
-  int context_tokens_;
-  std::vector<int32_t> quiet_ids_;  // begin, end and pad: never text
-
-  std::unique_ptr<Stream> stream_;
-  Arena arena_;
-  std::unique_ptr<DeviceBuffer> embedding_memory_;
-  DecoderState state_;
-  KvPages pages_;
-  std::vector<int> free_slots_;
-  std::list<SequencePtr> running_;  // oldest first
-  StepInputs step_;
-  StepOutputs outputs_;
-
-  std::mutex mutex_;  // guards waiting_ and stop_
-  std::condition_variable wake_;
-  std::deque<SequencePtr> waiting_;
-  bool stop_ = false;
-  std::thread thread_;
+  virtual const ModelConfig& config() const = 0;
+  virtual const BackendInfo& backend_info() const = 0;
+  virtual int context_tokens() const = 0;
+  virtual EngineStats stats() const = 0;
+  virtual EngineHealth health() const = 0;
 };
 
 }  // namespace quire

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "document/page_pixels.h"
-#include "engine/engine.h"
+#include "engine/local_engine.h"
 #include "image/resize.h"
 #include "tests/support/caching_model.h"
 #include "tests/support/pictures.h"
@@ -78,7 +78,7 @@ class Batch : public testing::TestWithParam<Device> {
   // In one engine, submitted in this order.
   static std::vector<Output> Read(const std::vector<Job>& jobs, EngineOptions options, int threads = 0) {
     options.keep_logits = true;
-    Engine engine(std::make_unique<CachingModel>(LoadTiny(GetParam(), threads), Seen()), TinyTokenizer(), options);
+    LocalEngine engine(std::make_unique<CachingModel>(LoadTiny(GetParam(), threads), Seen()), TinyTokenizer(), options);
     std::map<const Ticket*, std::vector<std::vector<uint32_t>>> logits;
     engine.probe = [&](const Sequence& s, std::span<const float> row) {
       logits[s.ticket.get()].push_back(BitsOf(row));

@@ -14,7 +14,7 @@
 #include "backend/registry.h"
 #include "base/json.h"
 #include "document/page_pixels.h"
-#include "engine/engine.h"
+#include "engine/local_engine.h"
 #include "model/ocr2.h"
 #include "model/random_checkpoint.h"
 #include "tensor/compare.h"
@@ -123,7 +123,7 @@ TEST(FullSize, LoadsMappedAndEqualsTransformers) {
   struct Heard {
     std::vector<std::vector<float>> logits;
   } heard;
-  Engine engine(std::move(loaded), tokenizer, {.max_sequences = 1, .context_tokens = 2048, .keep_logits = true});
+  LocalEngine engine(std::move(loaded), tokenizer, {.max_sequences = 1, .context_tokens = 2048, .keep_logits = true});
   engine.probe = [&](const Sequence&, std::span<const float> logits) {
     heard.logits.emplace_back(logits.begin(), logits.end());
   };

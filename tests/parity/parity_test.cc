@@ -8,7 +8,7 @@
 
 #include "document/grounding.h"
 #include "document/page_pixels.h"
-#include "engine/engine.h"
+#include "engine/local_engine.h"
 #include "model/ocr2.h"
 #include "tensor/compare.h"
 #include "tests/support/caching_model.h"
@@ -182,7 +182,7 @@ class Machine {
   std::unique_ptr<Model> model_;  // until seer_ has it
   Ocr2& ocr2_;
   CachingModel seer_;
-  Engine engine_;
+  LocalEngine engine_;
 };
 
 // ---- comparison ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/local_engine.h"
 #include "engine/scripted_model.h"
 #include "model/view_plan.h"
 #include "tests/support/tiny.h"
@@ -18,7 +18,7 @@ struct ScriptedEngine {
       : engine(std::make_unique<ScriptedModel>(ScriptedOptions{std::move(scripts)}, control), TinyTokenizer(),
                options) {}
   std::shared_ptr<ScriptedControl> control = std::make_shared<ScriptedControl>();
-  Engine engine;
+  LocalEngine engine;
 };
 
 // A request without a picture whose text is that of a script: prompt_tokens >= 2, or 1 for script 0.

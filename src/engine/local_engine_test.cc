@@ -1,5 +1,5 @@
 // The engine over a scripted model: what callers are promised, whatever the company and the weather.
-#include "engine/engine.h"
+#include "engine/local_engine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -139,7 +139,7 @@ TEST(DecodingTest, TheContextCutsTheTextAndSaysTheCap) {
 
 TEST(DecodingTest, TheModelsContextHoldsWhateverIsAskedFor) {
   auto model = std::make_unique<ScriptedModel>(ScriptedOptions{.scripts = {{}}, .max_positions = 256});
-  Engine engine(std::move(model), TinyTokenizer(), {.context_tokens = 100000});
+  LocalEngine engine(std::move(model), TinyTokenizer(), {.context_tokens = 100000});
   EXPECT_EQ(engine.context_tokens(), 256);
 }
 
@@ -613,7 +613,7 @@ class Rude : public ScriptedModel {
 };
 
 TEST(FailureTest, AForeignExceptionFailsRequestsAndNotTheProgram) {
-  Engine engine(std::make_unique<Rude>(ScriptedOptions{.scripts = {ScriptOf(Babble(9))}}), TinyTokenizer(), {});
+  LocalEngine engine(std::make_unique<Rude>(ScriptedOptions{.scripts = {ScriptOf(Babble(9))}}), TinyTokenizer(), {});
   const Reading bug = ReadToEnd(*engine.Submit(AskScript(0)));
   ASSERT_TRUE(bug.end.error);
   EXPECT_EQ(bug.end.error->kind(), ErrorKind::kInternal);

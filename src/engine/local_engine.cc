@@ -1,4 +1,4 @@
-#include "engine/engine.h"
+#include "engine/local_engine.h"
 
 #include <algorithm>
 #include <new>
@@ -70,7 +70,7 @@ const char* Name(EndReason reason) {
   return kNames[static_cast<int>(reason)];
 }
 
-Engine::Engine(std::unique_ptr<Model> model, const Tokenizer& tokenizer, const EngineOptions& options)
+LocalEngine::LocalEngine(std::unique_ptr<Model> model, const Tokenizer& tokenizer, const EngineOptions& options)
     : model_(std::move(model)),
       tokenizer_(tokenizer),
       options_(Checked(options)),
@@ -89,7 +89,7 @@ Engine::Engine(std::unique_ptr<Model> model, const Tokenizer& tokenizer, const E
   thread_ = std::thread([this] { Drive(); });
 }
 
-Engine::~Engine() {
+LocalEngine::~LocalEngine() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -98,7 +98,7 @@ Engine::~Engine() {
   thread_.join();
 }
 
-std::shared_ptr<Ticket> Engine::Submit(Request request) {
+std::shared_ptr<Ticket> LocalEngine::Submit(Request request) {
   auto s = std::make_unique<Sequence>(Sequence{.request = std::move(request),
                                                .ticket = std::make_shared<Ticket>(),
                                                .text = StreamDecoder(tokenizer_, quiet_ids_),
@@ -125,7 +125,12 @@ std::shared_ptr<Ticket> Engine::Submit(Request request) {
   return ticket;
 }
 
-void Engine::Drive() {
+EngineStats LocalEngine::stats() const {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void LocalEngine::Drive() {
   while (Wait()) {
     Admit();
     EndUnwanted();
@@ -137,13 +142,13 @@ void Engine::Drive() {
   for (const SequencePtr& s : waiting_) End(*s, EndReason::kCanceled);
 }
 
-bool Engine::Wait() {
+bool LocalEngine::Wait() {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [&] { return stop_ || !waiting_.empty() || !running_.empty(); });
   return !stop_;
 }
 
-void Engine::Admit() {
+void LocalEngine::Admit() {
   std::lock_guard lock(mutex_);
   while (!waiting_.empty() && !free_slots_.empty()) {
     Sequence& s = *running_.emplace_back(std::move(waiting_.front()));
@@ -156,7 +161,7 @@ void Engine::Admit() {
   }
 }
 
-void Engine::EndUnwanted() {
+void LocalEngine::EndUnwanted() {
   const auto now = Sequence::Clock::now();
   auto check = [&](const SequencePtr& s) {
     if (s->ticket->canceled()) {
@@ -173,7 +178,7 @@ void Engine::EndUnwanted() {
 }
 
 // One view an iteration, so that a page of many tiles holds up the others by one view at a time.
-void Engine::SeeNextView() {
+void LocalEngine::SeeNextView() {
   const auto next = std::ranges::find_if(running_, [](const SequencePtr& s) { return !s->seen(); });
   if (next == running_.end()) return;
   Sequence& s = **next;
@@ -191,7 +196,7 @@ void Engine::SeeNextView() {
   }
 }
 
-void Engine::RunStep() {
+void LocalEngine::RunStep() {
   std::vector<Sequence*> ready;
   for (const SequencePtr& s : running_)
     if (s->seen() && !s->ended) ready.push_back(s.get());
@@ -225,7 +230,7 @@ void Engine::RunStep() {
   }
 }
 
-void Engine::Deliver(Sequence& s, const Sample& sample) {
+void LocalEngine::Deliver(Sequence& s, const Sample& sample) {
   s.confidence.Push(sample.logprob);
   if (sample.token == config().lm.eos_id) return End(s, EndReason::kStop);
   s.generated.push_back(sample.token);
@@ -239,14 +244,14 @@ void Engine::Deliver(Sequence& s, const Sample& sample) {
   if (s.usage.output_tokens >= s.usage.max_tokens) End(s, EndReason::kLength);
 }
 
-void Engine::End(Sequence& s, EndReason reason, std::string detail, std::optional<Error> error) {
+void LocalEngine::End(Sequence& s, EndReason reason, std::string detail, std::optional<Error> error) {
   if (s.ended) return;
   s.ended = true;
   if (s.slot < 0) s.usage.queued_ms = MsSince(s.submitted);  // never admitted
   s.ticket->Put(EndEvent{reason, std::move(detail), s.text.Finish(), s.usage, s.confidence.result(), std::move(error)});
 }
 
-void Engine::RemoveEnded() {
+void LocalEngine::RemoveEnded() {
   for (const SequencePtr& s : running_) {
     if (!s->ended) continue;
     pages_.Release(&s->pages);

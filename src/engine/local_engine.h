@@ -1,0 +1,80 @@
+// The engine in this process.
+//
+// submit -> admit (a slot) -> see (vision, a view at a time) -> schedule (rows of the next step) -> run -> deliver ->
+// release. One thread of its own drives the device and owns all that is not said to be shared; callers hold Tickets.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/kv_pages.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+#include "model/model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace quire {
+
+class LocalEngine : public Engine {
+ public:
+  // tokenizer must outlive the engine. Throws Error{kOutOfMemory}, {kUsage} for options out of range, as a cache
+  // smaller than one context.
+  LocalEngine(std::unique_ptr<Model> model, const Tokenizer& tokenizer, const EngineOptions& options);
+  ~LocalEngine() override;
+  LocalEngine(const LocalEngine&) = delete;
+  LocalEngine& operator=(const LocalEngine&) = delete;
+
+  std::shared_ptr<Ticket> Submit(Request request) override;
+  const ModelConfig& config() const override { return model_->config(); }
+  const BackendInfo& backend_info() const override { return model_->backend().info(); }
+  int context_tokens() const override { return context_tokens_; }
+  EngineStats stats() const override;
+  EngineHealth health() const override { return {}; }
+
+  // Tests: called on the engine's thread with a generated token's sequence and logits. Set before the first Submit.
+  std::function<void(const Sequence&, std::span<const float>)> probe;
+
+ private:
+  using SequencePtr = std::unique_ptr<Sequence>;
+
+  void Drive();  // the thread
+  bool Wait();   // for work; false: the engine ends
+  void Admit();
+  void EndUnwanted();  // canceled ones and those past their deadline
+  void SeeNextView();
+  void RunStep();
+  void Deliver(Sequence& s, const Sample& sample);
+  void End(Sequence& s, EndReason reason, std::string detail = {}, std::optional<Error> error = {});
+  void RemoveEnded();
+
+  std::unique_ptr<Model> model_;
+  const Tokenizer& tokenizer_;
+  EngineOptions options_;
+  int context_tokens_;
+  std::vector<int32_t> quiet_ids_;  // begin, end and pad: never text
+
+  std::unique_ptr<Stream> stream_;
+  Arena arena_;
+  std::unique_ptr<DeviceBuffer> embedding_memory_;
+  DecoderState state_;
+  KvPages pages_;
+  std::vector<int> free_slots_;
+  std::list<SequencePtr> running_;  // oldest first
+  StepInputs step_;
+  StepOutputs outputs_;
+
+  mutable std::mutex mutex_;  // guards stats_, waiting_ and stop_
+  std::condition_variable wake_;
+  EngineStats stats_;
+  std::deque<SequencePtr> waiting_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace quire
