@@ -164,7 +164,8 @@ SamplingParams PageReader::MakeSampling(const ReadOptions& options) const {
                           .seed = options.seed,
                           .ngram_size = options.guard.ngram_size,
                           .ngram_window = options.guard.ngram_window,
-                          .ngram_over_prompt = options.guard.whole_sequence};
+                          .ngram_over_prompt = options.guard.whole_sequence,
+                          .top_logprobs = options.top_logprobs};
   for (const std::string& token : options.guard.whitelist)
     sampling.ngram_whitelist.push_back(tokenizer_.TokenOrThrow(token));
   return sampling;
@@ -229,7 +230,9 @@ PageRecord PageReader::Read(const Image& page, const std::string& source, int pa
                  .after = prompt.after,
                  .sampling = sampling,
                  .max_tokens = options.max_tokens ? options.max_tokens : card_.max_output_tokens.value_or(0),
+                 .stop = options.stop,
                  .detect_loops = options.detect_loops,
+                 .priority = options.priority,
                  .deadline = options.deadline};
   record.status = PageStatus::kBlank;
   record.reason = "the model found no text";
@@ -251,6 +254,7 @@ PageRecord PageReader::Read(const Image& page, const std::string& source, int pa
         if (const auto* stage = std::get_if<StageEvent>(&event)) {
           listener->OnStage(i, *stage);
         } else if (const auto* token = std::get_if<TokenEvent>(&event)) {
+          listener->OnToken(i, *token);
           parser.Push(token->text, token->logprob);
           add_text(token->text);
         } else {
@@ -278,6 +282,7 @@ PageRecord PageReader::Read(const Image& page, const std::string& source, int pa
         record.error = ErrorOf(*end);
         break;
       }
+      if (!end->stop.empty()) break;
       if (i + 1 < job.parts.size()) {
         const bool joins = job.parts[i + 1].joins;
         if (!record.text.empty()) record.text += joins ? "\n" : "\n\n";

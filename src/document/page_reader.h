@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "document/model_card.h"
 #include "document/page_job.h"
@@ -29,9 +30,12 @@ struct ReadOptions {
   float top_p = 1;
   int top_k = 0;
   uint64_t seed = 0;
-  GuardSettings guard;       // of n-grams; ReadOptions of a PageReader begin with the card's
-  bool detect_loops = true;  // end a page that repeats itself
-  bool skip_blank = true;    // a page without ink is not shown to the model
+  int top_logprobs = 0;           // in TokenEvent::top
+  std::vector<std::string> stop;  // Request::stop
+  int priority = 0;               // Request::priority
+  GuardSettings guard;            // of n-grams; ReadOptions of a PageReader begin with the card's
+  bool detect_loops = true;       // end a page that repeats itself
+  bool skip_blank = true;         // a page without ink is not shown to the model
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
@@ -52,6 +56,7 @@ class ReadListener {
   virtual ~ReadListener() = default;
   virtual void OnPlan(const PageJob& /*job*/) {}
   virtual void OnStage(size_t /*part*/, const StageEvent& /*stage*/) {}
+  virtual void OnToken(size_t /*part*/, const TokenEvent& /*token*/) {}  // before its text
   virtual void OnText(std::string_view /*raw*/) {}
   // A part's text has ended; joins: the next part goes on with its last block. Not called after the page's last part.
   virtual void OnPartEnd(bool /*joins*/) {}

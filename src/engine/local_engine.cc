@@ -248,7 +248,12 @@ void LocalEngine::End(Sequence& s, EndReason reason, std::string detail, std::op
   if (s.ended) return;
   s.ended = true;
   if (s.slot < 0) s.usage.queued_ms = MsSince(s.submitted);  // never admitted
-  s.ticket->Put(EndEvent{reason, std::move(detail), s.text.Finish(), s.usage, s.confidence.result(), std::move(error)});
+  s.ticket->Put(EndEvent{.reason = reason,
+                         .detail = std::move(detail),
+                         .text = s.text.Finish(),
+                         .usage = s.usage,
+                         .confidence = s.confidence.result(),
+                         .error = std::move(error)});
 }
 
 void LocalEngine::RemoveEnded() {

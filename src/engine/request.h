@@ -22,19 +22,23 @@ struct PagePixels {
   std::vector<std::vector<float>> views;
 };
 
+inline constexpr size_t kMaxStops = 4;
+
 // One page to read. The prompt is `before`, the page's image tokens, `after`.
 struct Request {
   std::vector<int32_t> before;  // token ids; the begin token among them, first
   std::vector<int32_t> after;
   std::shared_ptr<const PagePixels> page;  // none: a prompt without a picture
   SamplingParams sampling;
-  int max_tokens = 0;        // generated; 0, or more than the context leaves: what the context leaves
-  bool detect_loops = true;  // end a page whose blocks or boxes repeat (repeat_guard.h)
+  int max_tokens = 0;             // generated; 0, or more than the context leaves: what the context leaves
+  std::vector<std::string> stop;  // the text ends before the first of these: at most kMaxStops, none empty
+  bool detect_loops = true;       // end a page whose blocks or boxes repeat (repeat_guard.h)
+  int priority = 0;  // lower ones are admitted first and keep their pages longer; equals in order of arrival
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
 enum class EndReason {
-  kStop,      // the model's end token
+  kStop,      // the model's end token, or a stop string
   kLength,    // max_tokens or the context
   kLoop,      // a repeat detector
   kCanceled,  // the caller
@@ -71,7 +75,8 @@ struct TokenEvent {
 struct EndEvent {
   EndReason reason;
   std::string detail;  // "4 repeats of a block of 120 tokens", for people; may be empty
-  std::string text;    // what was left of an unfinished character
+  std::string text;    // what was left: of an unfinished character, of what might have begun a stop string
+  std::string stop;    // with kStop: the stop string that ended the text; empty for the end token
   Usage usage;
   Confidence confidence;
   std::optional<Error> error;  // with kError
