@@ -15,6 +15,7 @@ namespace {
 
 // Parts of one page in the engine at once: they share its steps, and their pixels are in memory.
 constexpr size_t kPartsAhead = 4;
+constexpr std::chrono::milliseconds kAskAgain{50};  // whether the caller still wants the page
 
 struct RegionList : RegionSink {
   void Close(Region region) override { regions.push_back(std::move(region)); }
@@ -249,16 +250,17 @@ PageRecord PageReader::Read(const Image& page, const std::string& source, int pa
         listener->OnText(text);
       };
       while (!end) {
-        const Event event = ticket->Next();
+        const std::optional<Event> event = ticket->NextWithin(kAskAgain);
         if (listener->Canceled()) ticket->Cancel();
-        if (const auto* stage = std::get_if<StageEvent>(&event)) {
+        if (!event) continue;
+        if (const auto* stage = std::get_if<StageEvent>(&*event)) {
           listener->OnStage(i, *stage);
-        } else if (const auto* token = std::get_if<TokenEvent>(&event)) {
+        } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
           listener->OnToken(i, *token);
           parser.Push(token->text, token->logprob);
           add_text(token->text);
         } else {
-          end = std::get<EndEvent>(event);
+          end = std::get<EndEvent>(*event);
         }
       }
       parser.Push(end->text);

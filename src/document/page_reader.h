@@ -60,7 +60,7 @@ class ReadListener {
   virtual void OnText(std::string_view /*raw*/) {}
   // A part's text has ended; joins: the next part goes on with its last block. Not called after the page's last part.
   virtual void OnPartEnd(bool /*joins*/) {}
-  virtual bool Canceled() { return false; }  // asked at every event
+  virtual bool Canceled() { return false; }  // asked at every event, and between them now and then
 };
 
 class PageReader {
@@ -69,6 +69,7 @@ class PageReader {
   PageReader(Engine& engine, const Tokenizer& tokenizer, ModelCard card, std::string model_name);
 
   const ModelCard& card() const { return card_; }
+  const std::string& model_name() const { return model_name_; }
   // The card's recipe.
   ReadOptions DefaultOptions() const;
 

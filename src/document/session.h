@@ -29,6 +29,7 @@ class Session {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   Engine& engine() { return *engine_; }
   const PageReader& reader() const { return *reader_; }
+  const std::string& model_name() const { return reader_->model_name(); }
   double load_ms() const { return load_ms_; }
 
  private:

@@ -12,6 +12,14 @@ Event Ticket::Next() {
   return event;
 }
 
+std::optional<Event> Ticket::NextWithin(std::chrono::milliseconds wait) {
+  std::unique_lock lock(mutex_);
+  if (!there_.wait_for(lock, wait, [&] { return !events_.empty(); })) return std::nullopt;
+  Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
 void Ticket::Put(Event event) {
   {
     std::lock_guard lock(mutex_);

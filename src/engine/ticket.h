@@ -2,9 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 
 #include "engine/request.h"
 
@@ -16,6 +18,8 @@ class Ticket {
  public:
   // The next event; waits for it. After EndEvent there is none: not to be called again.
   Event Next();
+  // The same, but gives up after `wait`.
+  std::optional<Event> NextWithin(std::chrono::milliseconds wait);
   // Asks the engine to stop; the last event then says kCanceled, unless the request has ended already. Any thread.
   void Cancel() { canceled_ = true; }
 

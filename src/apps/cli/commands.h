@@ -8,6 +8,7 @@ class App;
 namespace quire::cli {
 
 void AddReadCommand(CLI::App& app, int* exit_code);
+void AddServeCommand(CLI::App& app, int* exit_code);  // with QUIRE_HAS_SERVER
 void AddInspectCommand(CLI::App& app, int* exit_code);
 
 }  // namespace quire::cli

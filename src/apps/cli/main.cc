@@ -47,6 +47,9 @@ int Run(int argc, char** argv) {
 
   int exit_code = 0;
   AddReadCommand(app, &exit_code);
+#ifdef QUIRE_HAS_SERVER
+  AddServeCommand(app, &exit_code);
+#endif
   AddInspectCommand(app, &exit_code);
   if (argc <= 1) {
     std::fputs(app.help().c_str(), stderr);

@@ -4,65 +4,17 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <limits>
-#include <sstream>
 
-#include "backend/registry.h"
+#include "apps/cli/options.h"
 #include "base/error.h"
 
 namespace quire::cli {
 namespace {
 
-constexpr int kMostThreads = 1024;
 constexpr int64_t kMostPixels = 4'000'000'000;
 constexpr double kMostSeconds = 1e7;
-
-// A number from least to most: a whole one for an integer type.
-template <typename Number>
-CLI::Validator NumberIn(Number least, Number most) {
-  return CLI::Validator(
-      [=](std::string& text) -> std::string {
-        Number number{};
-        const char* end = text.data() + text.size();
-        const auto [stop, error] = std::from_chars(text.data(), end, number);
-        if (error == std::errc() && stop == end && number >= least && number <= most) return {};
-        std::ostringstream wanted;
-        wanted.precision(10);
-        wanted << (std::is_integral_v<Number> ? "wanted a whole number " : "wanted a number ");
-        if (most < std::numeric_limits<Number>::max()) {
-          wanted << "from " << least << " to " << most;
-        } else {
-          wanted << "of at least " << least;
-        }
-        return wanted.str() + ", found \"" + text + "\"";
-      },
-      "");
-}
-
-CLI::Validator AtLeast(int least) {
-  return NumberIn(least, std::numeric_limits<int>::max() - 1);
-}
-
-// Adds options to one group of the help text.
-class Group {
- public:
-  Group(CLI::App* command, std::string name) : command_(*command), name_(std::move(name)) {}
-
-  // form: how the help text shows the value, "N".
-  template <typename Value>
-  CLI::Option* Add(const std::string& names, Value& value, const std::string& form, const std::string& text) {
-    return command_.add_option(names, value, text)->group(name_)->type_name(form)->option_text(form);
-  }
-  CLI::Option* AddFlag(const std::string& names, bool& value, const std::string& text) {
-    return command_.add_flag(names, value, text)->group(name_)->option_text(" ");
-  }
-
- private:
-  CLI::App& command_;
-  std::string name_;
-};
 
 void AddOutputOptions(CLI::App* command, ReadArguments& a) {
   Group group(command, "Options");
@@ -122,22 +74,6 @@ void AddTextOptions(CLI::App* command, ReadArguments& a) {
   group.AddFlag("--keep-loops", a.keep_loops, "Do not end a page whose text repeats itself");
 }
 
-void AddMachineOptions(CLI::App* command, ReadArguments& a) {
-  Group group(command, "Model and machine");
-  group
-      .Add("--model", a.model, "FOLDER",
-           "A DeepSeek-OCR-2 checkpoint, or a model that comes with quire (QUIRE_MODEL; default tiny)")
-      ->envname("QUIRE_MODEL");
-  std::string devices;
-  for (const std::string& name : BackendNames()) devices += ", " + name;
-  group.Add("--device", a.device, "NAME", "auto" + devices + " (QUIRE_DEVICE; default auto)")->envname("QUIRE_DEVICE");
-  group.Add("--dtype", a.dtype, "NAME", "Numbers of products: auto, bf16, f32 (QUIRE_DTYPE; default auto: bf16)")
-      ->envname("QUIRE_DTYPE");
-  group.Add("--threads", a.threads, "N", "QUIRE_THREADS; default 0: one for each processor")
-      ->check(NumberIn(0, kMostThreads))
-      ->envname("QUIRE_THREADS");
-}
-
 }  // namespace
 
 void AddReadOptions(CLI::App* command, ReadArguments* arguments) {
@@ -149,7 +85,7 @@ void AddReadOptions(CLI::App* command, ReadArguments* arguments) {
   AddOutputOptions(command, *arguments);
   AddTaskOptions(command, *arguments);
   AddTextOptions(command, *arguments);
-  AddMachineOptions(command, *arguments);
+  AddMachineOptions(command, &arguments->machine);
   command->footer(
       "Examples:\n"
       "  quire read page.png                    Markdown on the terminal, as it is being read\n"

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/cli/machine_arguments.h"
 #include "apps/cli/pictures.h"
 #include "document/page_reader.h"
 
@@ -18,8 +19,7 @@ struct ReadArguments {
   std::vector<std::string> inputs;
   std::optional<std::string> output;
   bool raw = false, json = false, stats = false, dry_run = false;
-  std::string model, device = "auto", dtype = "auto";
-  int threads = 0;
+  MachineArguments machine;
   std::string guard = "model";
   std::optional<int> ngram_size, ngram_window;
   bool keep_loops = false, keep_blank = false;

@@ -16,7 +16,6 @@
 #include "apps/cli/pictures.h"
 #include "apps/cli/read_arguments.h"
 #include "apps/cli/stats.h"
-#include "backend/registry.h"
 #include "base/log.h"
 #include "document/session.h"
 #include "image/paper.h"
@@ -38,12 +37,6 @@ void OnInterrupt(int) {
 
 bool Interrupted() {
   return interrupted != 0;
-}
-
-DType ChooseDType(const std::string& name) {
-  if (name == "f32" || name == "float32") return DType::kF32;
-  if (name == "auto" || name == "bf16" || name == "bfloat16") return DType::kBf16;
-  throw Error(ErrorKind::kUsage, "unknown dtype \"" + name + "\"", "--dtype", "one of auto, bf16, f32");
 }
 
 // How the pages ended.
@@ -153,7 +146,7 @@ ReadOptions MakeOptions(const ReadArguments& arguments, const ModelCard& card) {
 
 int Read(ReadArguments& arguments) {
   CheckInputs(arguments.inputs);
-  const ModelChoice model = ChooseModel(arguments.model);
+  const ModelChoice model = ChooseModel(arguments.machine.model);
   if (arguments.dry_run) return DryRun(arguments, model.folder);
   SetLogSink([](LogLevel, std::string_view text) { PrintNote(text); });
   if (model.by_default)
@@ -161,8 +154,7 @@ int Read(ReadArguments& arguments) {
         "no model was named: reading with the small one that comes with quire (clean Latin print).\n"
         "       For real work name a DeepSeek-OCR-2 checkpoint: quire read --model FOLDER ...");
 
-  const BackendOptions backend{.dtype = ChooseDType(arguments.dtype), .threads = arguments.threads};
-  Session session(model.folder, CreateBackend(arguments.device, backend), {.max_sequences = 4});
+  Session session(model.folder, MakeBackend(arguments.machine), {.max_sequences = 4});
   const PageReader& reader = session.reader();
   ReadOptions options = MakeOptions(arguments, reader.card());
   reader.Check(options);

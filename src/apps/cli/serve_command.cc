@@ -1,0 +1,111 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/model_choice.h"
+#include "apps/cli/output.h"
+#include "apps/cli/serve_arguments.h"
+#include "base/log.h"
+#include "server/openai_parts.h"
+
+namespace quire::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookAgain{200};
+
+// Signals that end or reload, taken by the main thread alone. To be made before any thread is.
+class Signals {
+ public:
+  Signals() {
+    sigemptyset(&set_);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set_, signal);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+  }
+  // The next one; 0 when none comes within `wait`.
+  int Next(milliseconds wait) const {
+    const timespec time{wait.count() / 1000, wait.count() % 1000 * 1'000'000};
+    return std::max(0, sigtimedwait(&set_, nullptr, &time));
+  }
+
+ private:
+  sigset_t set_;
+};
+
+std::unique_ptr<ServedModel> Load(const ServeArguments& arguments, const ModelChoice& choice) {
+  auto model = std::make_unique<ServedModel>();
+  model->session = std::make_unique<Session>(choice.folder, MakeBackend(arguments.machine), arguments.engine);
+  model->names = arguments.served_names;
+  if (model->names.empty()) model->names.push_back(model->session->model_name());
+  model->created = UnixSeconds();
+  return model;
+}
+
+std::string Ready(const ServedModel& model) {
+  const Engine& engine = model.session->engine();
+  const EngineStats stats = engine.stats();
+  return "ready: " + model.names.front() + ", " + engine.backend_info().name + ", " +
+         std::string(Name(engine.backend_info().dtype)) + ", context of " + std::to_string(engine.context_tokens()) +
+         " tokens" + (stats.kv_pages > 0 ? ", KV cache of " + std::to_string(stats.kv_pages * kPageTokens) : "") +
+         ", loaded in " + std::to_string(static_cast<int64_t>(model.session->load_ms())) + " ms";
+}
+
+int Serve(ServeArguments& arguments) {
+  const Signals signals;
+  const ModelChoice choice = ChooseModel(arguments.machine.model);
+  SetLogSink([](LogLevel, std::string_view text) { PrintNote(text); });
+  std::signal(SIGPIPE, SIG_IGN);
+  arguments.server.api.workers = 2 * arguments.engine.max_sequences + 2;
+
+  Server server(arguments.server, [&] {
+    auto model = Load(arguments, choice);
+    PrintNote(Ready(*model));
+    return model;
+  });
+  const bool tls = !arguments.server.http.tls_certificate.empty();
+  PrintNote("listening on " + std::string(tls ? "https" : "http") + "://" + arguments.server.http.host + ":" +
+            std::to_string(server.port()));
+  if (choice.by_default)
+    PrintNote("no model was named: serving the small one that comes with quire (clean Latin print)");
+
+  for (bool loaded = false;;) {
+    const int signal = signals.Next(kLookAgain);
+    if (!loaded) loaded = server.Loaded(milliseconds(0));
+    if (signal == SIGHUP) {
+      try {
+        server.ReloadKeys();
+        PrintNote("the keys have been read again");
+      } catch (const Error& error) {
+        PrintError(error);
+      }
+    } else if (signal != 0) {
+      break;
+    }
+  }
+  PrintNote("ending: no new requests; what runs may end (a second signal ends it at once)");
+  const auto until =
+      std::chrono::steady_clock::now() + milliseconds(static_cast<int64_t>(arguments.drain_timeout_s * 1000));
+  while (!server.Drain(milliseconds(0)) && std::chrono::steady_clock::now() < until) {
+    const int signal = signals.Next(milliseconds(50));
+    if (signal == SIGTERM || signal == SIGINT) break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void AddServeCommand(CLI::App& app, int* exit_code) {
+  CLI::App* command =
+      app.add_subcommand("serve", "Serve the model over HTTP: OpenAI's API, and one for documents")->group("Commands");
+  const auto arguments = std::make_shared<ServeArguments>();
+  AddServeOptions(command, arguments.get());
+  command->callback([=] { *exit_code = Serve(*arguments); });
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,59 @@
+#include "server/api_error.h"
+
+#include <new>
+
+namespace quire {
+namespace {
+
+std::string_view TypeOf(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    default:
+      return status >= 500 ? "server_error" : "invalid_request_error";
+  }
+}
+
+}  // namespace
+
+ApiError::ApiError(const Error& error)
+    : ApiError(Info(error.kind()).http_status, std::string(Info(error.kind()).name),
+               error.hint().empty() ? error.message() : error.message() + " (" + error.hint() + ")", error.where()) {
+  if (error.kind() == ErrorKind::kBusy || error.kind() == ErrorKind::kDeviceLost)
+    headers.emplace_back("Retry-After", "1");
+}
+
+Error FieldError(std::string field, std::string message, std::string hint) {
+  return {ErrorKind::kUsage, std::move(message), std::move(field), std::move(hint)};
+}
+
+ApiError CurrentApiError() {
+  try {
+    throw;
+  } catch (const ApiError& error) {
+    return error;
+  } catch (const Error& error) {
+    return ApiError(error);
+  } catch (const std::bad_alloc&) {
+    return ApiError(Error(ErrorKind::kOutOfMemory, "host memory does not suffice"));
+  } catch (const std::exception& error) {
+    return ApiError(Error(ErrorKind::kInternal, error.what()));
+  }
+}
+
+Json ToJson(const ApiError& error) {
+  return Json::Object{{"error", Json::Object{{"message", error.message},
+                                             {"type", TypeOf(error.status)},
+                                             {"param", error.param.empty() ? Json() : Json(error.param)},
+                                             {"code", error.code}}}};
+}
+
+HttpResponse ToResponse(const ApiError& error) {
+  return {.status = error.status, .body = ToJson(error).Dump() + "\n", .headers = error.headers};
+}
+
+}  // namespace quire

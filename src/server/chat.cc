@@ -1,0 +1,326 @@
+#include "server/chat.h"
+
+#include <array>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/openai_parts.h"
+
+namespace quire {
+namespace {
+
+constexpr int kMost = std::numeric_limits<int>::max();
+constexpr int kMostTopLogprobs = 20;
+
+constexpr std::array<Fields::Neutral, 1> kNeutral = {{{"response_format", R"({"type":"text"})"}}};
+constexpr std::array<Fields::Refusal, 1> kNotInCompletions = {{{"suffix", "the text is what is on the page"}}};
+
+void CheckLogprobs(const PageRequest& request) {
+  if (request.logprobs && request.output != OutputForm::kRaw)
+    throw FieldError("logprobs", "wanted only with the raw text, found another quire.output");
+}
+
+void TakeMaxTokens(Fields& fields, std::initializer_list<std::string_view> names, PageRequest* request) {
+  for (const std::string_view name : names)
+    if (const auto most = fields.Int(name, 1, kMost)) request->read.max_tokens = static_cast<int>(*most);
+}
+
+// A message's content: its text and its picture.
+struct Content {
+  std::string text;
+  std::optional<PictureValue> picture;
+  std::string text_path;
+  int pictures = 0;
+};
+
+void TakeImageUrl(const Json& value, const std::string& path, bool allow_remote, Content* content) {
+  ++content->pictures;
+  if (content->pictures > 1) return;  // counted, and refused when all have been
+  if (value.is_string()) {
+    content->picture = TakePicture(value, path, allow_remote);
+    return;
+  }
+  Fields fields(value, path);
+  content->picture = TakePicture(fields.Require("url", "a picture"), fields.PathOf("url"), allow_remote);
+  fields.OneOf("detail", {"auto", "low", "high", "original"});
+  fields.Finish();
+}
+
+Content ReadContent(const Json& value, const std::string& path, bool allow_remote) {
+  Content content{.text_path = path};
+  if (value.is_string()) {
+    content.text = value.as_string();
+    return content;
+  }
+  if (!value.is_array()) throw FieldError(path, "wanted a string or a list of parts, found " + Describe(value));
+  for (size_t i = 0; i < value.as_array().size(); ++i) {
+    Fields part(value.as_array()[i], path + "[" + std::to_string(i) + "]");
+    const std::string type = part.OneOf("type", {"text", "image_url"}).value_or("");
+    if (type.empty()) throw FieldError(part.PathOf("type"), "wanted \"text\" or \"image_url\", found nothing");
+    if (type == "text") {
+      part.Require("text", "a string");
+      content.text += *part.String("text");
+      content.text_path = part.PathOf("text");
+    } else {
+      TakeImageUrl(part.Require("image_url", "a picture"), part.PathOf("image_url"), allow_remote, &content);
+      part.Take("uuid");
+    }
+    part.Finish();
+  }
+  return content;
+}
+
+Content ReadMessages(const Json& messages, bool allow_remote) {
+  if (!messages.is_array() || messages.as_array().empty())
+    throw FieldError("messages", "wanted a list of one message, found " + Describe(messages));
+  std::optional<Content> content;
+  for (size_t i = 0; i < messages.as_array().size(); ++i) {
+    Fields message(messages.as_array()[i], "messages[" + std::to_string(i) + "]");
+    const std::string role =
+        message.OneOf("role", {"user", "system", "developer", "assistant", "tool", "function"}).value_or("");
+    if (role.empty()) throw FieldError(message.PathOf("role"), "wanted \"user\", found nothing");
+    if (role != "user")
+      throw FieldError(message.PathOf("role"), "wanted \"user\", found \"" + role + "\"",
+                       "the model has no system prompt and no conversation: send one user message");
+    if (content)
+      throw FieldError(message.path(), "wanted one user message, found " + std::to_string(messages.as_array().size()),
+                       "send a request for each page");
+    message.Take("name");
+    content =
+        ReadContent(message.Require("content", "a string or a list of parts"), message.PathOf("content"), allow_remote);
+    message.Finish();
+  }
+  return std::move(*content);
+}
+
+// What both kinds of answers share: a stream of chunks, or one object at the end.
+class Answer : public PageAnswer {
+ public:
+  Answer(const PageRequest& request, const ServedModel& model, HttpReply& reply, std::string_view id_prefix)
+      : request_(request), model_(model), reply_(reply), id_(NewId(id_prefix)), created_(UnixSeconds()) {}
+
+  void Begin() override {
+    if (!request_.stream || std::exchange(begun_, true)) return;
+    HttpResponse head = EventStreamHead();
+    if (auto first = FirstChoice()) head.body = SseData(Chunk(std::move(*first)));
+    reply_.Begin(std::move(head));
+  }
+  void Delta(std::string_view text, std::span<const TokenEvent> tokens) override {
+    if (request_.stream) {
+      reply_.Write(SseData(Chunk(DeltaChoice(text, tokens))));
+    } else {
+      text_ += text;
+      tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    }
+  }
+  void End(const PageRecord& record) override {
+    if (!request_.stream) {
+      Json whole = Head(WholeObject());
+      whole.Set("choices", Json::Array{WholeChoice(record)});
+      whole.Set("usage", CompletionUsage(record));
+      whole.Set("quire", Summary(record));
+      return reply_.Send({.body = whole.Dump() + "\n"});
+    }
+    Begin();  // a blank page has not begun
+    Json last = Chunk(LastChoice(record));
+    last.Set("quire", Summary(record));
+    reply_.Write(SseData(last));
+    if (request_.include_usage) {
+      Json usage = Head(ChunkObject());
+      usage.Set("choices", Json::Array{});
+      usage.Set("usage", CompletionUsage(record));
+      reply_.Write(SseData(usage));
+    }
+    reply_.Write(kSseDone);
+    reply_.End();
+  }
+  void Fail(const ApiError& error) override {
+    if (!begun_) return reply_.Send(ToResponse(error));
+    reply_.Write(SseData(ToJson(error)));
+    reply_.Write(kSseDone);
+    reply_.End();
+  }
+
+ protected:
+  virtual const char* WholeObject() const = 0;
+  virtual const char* ChunkObject() const = 0;
+  virtual std::optional<Json> FirstChoice() const { return std::nullopt; }
+  virtual Json DeltaChoice(std::string_view text, std::span<const TokenEvent> tokens) = 0;
+  virtual Json LastChoice(const PageRecord& record) = 0;
+  virtual Json WholeChoice(const PageRecord& record) = 0;
+
+  const std::string& text() const { return text_; }
+  std::span<const TokenEvent> tokens() const { return tokens_; }
+  const PageRequest& request() const { return request_; }
+  const Tokenizer& tokenizer() const { return model_.session->tokenizer(); }
+
+ private:
+  Json Head(const char* object) const {
+    return Json::Object{{"id", id_}, {"object", object}, {"created", created_}, {"model", request_.model}};
+  }
+  Json Chunk(Json choice) const {
+    Json chunk = Head(ChunkObject());
+    chunk.Set("choices", Json::Array{std::move(choice)});
+    if (request_.include_usage) chunk.Set("usage", Json());
+    return chunk;
+  }
+
+  const PageRequest& request_;
+  const ServedModel& model_;
+  HttpReply& reply_;
+  const std::string id_;
+  const int64_t created_;
+  bool begun_ = false;
+  std::string text_;
+  std::vector<TokenEvent> tokens_;
+};
+
+class ChatAnswer : public Answer {
+ public:
+  ChatAnswer(const PageRequest& request, const ServedModel& model, HttpReply& reply)
+      : Answer(request, model, reply, "chatcmpl-") {}
+
+ protected:
+  const char* WholeObject() const override { return "chat.completion"; }
+  const char* ChunkObject() const override { return "chat.completion.chunk"; }
+  std::optional<Json> FirstChoice() const override {
+    return Choice("delta", Json::Object{{"role", "assistant"}, {"content", ""}}, Json(), Json());
+  }
+  Json DeltaChoice(std::string_view text, std::span<const TokenEvent> tokens) override {
+    return Choice("delta", Json::Object{{"content", text}}, Logprobs(tokens), Json());
+  }
+  Json LastChoice(const PageRecord& record) override {
+    return Choice("delta", Json::Object{}, Json(), FinishReason(record));
+  }
+  Json WholeChoice(const PageRecord& record) override {
+    Json message = Json::Object{{"role", "assistant"}, {"content", text()}, {"refusal", Json()}};
+    return Choice("message", std::move(message), Logprobs(tokens()), FinishReason(record));
+  }
+
+ private:
+  static Json Choice(const char* key, Json content, Json logprobs, Json finish_reason) {
+    return Json::Object{{"index", 0},
+                        {key, std::move(content)},
+                        {"logprobs", std::move(logprobs)},
+                        {"finish_reason", std::move(finish_reason)}};
+  }
+  Json Logprobs(std::span<const TokenEvent> of) const {
+    if (!request().logprobs) return Json();
+    return Json::Object{{"content", LogprobsJson(of, tokenizer())}, {"refusal", Json()}};
+  }
+};
+
+class CompletionAnswer : public Answer {
+ public:
+  CompletionAnswer(const PageRequest& request, const ServedModel& model, HttpReply& reply)
+      : Answer(request, model, reply, "cmpl-") {}
+
+ protected:
+  const char* WholeObject() const override { return "text_completion"; }
+  const char* ChunkObject() const override { return "text_completion"; }
+  Json DeltaChoice(std::string_view text, std::span<const TokenEvent> tokens) override {
+    return Choice(text, Logprobs(tokens), Json());
+  }
+  Json LastChoice(const PageRecord& record) override { return Choice("", Json(), FinishReason(record)); }
+  Json WholeChoice(const PageRecord& record) override {
+    return Choice(text(), Logprobs(tokens()), FinishReason(record));
+  }
+
+ private:
+  static Json Choice(std::string_view text, Json logprobs, Json finish_reason) {
+    return Json::Object{
+        {"index", 0}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish_reason)}};
+  }
+  // The older form: lists beside each other.
+  Json Logprobs(std::span<const TokenEvent> of) {
+    if (!request().logprobs) return Json();
+    Json::Array texts, values, tops, offsets;
+    for (const TokenEvent& token : of) {
+      const Json one = LogprobJson(token, tokenizer());
+      texts.push_back(one.At("token"));
+      values.push_back(one.At("logprob"));
+      Json top = Json::Object{};
+      for (const Json& entry : one.At("top_logprobs").as_array())
+        top.Set(entry.At("token").as_string(), entry.At("logprob"));
+      tops.push_back(std::move(top));
+      offsets.emplace_back(offset_);
+      offset_ += tokenizer().Bytes(token.id).size();
+    }
+    return Json::Object{{"tokens", std::move(texts)},
+                        {"token_logprobs", std::move(values)},
+                        {"top_logprobs", std::move(tops)},
+                        {"text_offset", std::move(offsets)}};
+  }
+
+  size_t offset_ = 0;  // bytes of the text before the next token
+};
+
+void CheckPictures(const Content& content) {
+  if (content.pictures == 0)
+    throw FieldError(content.text_path, "wanted a picture beside the text, found none",
+                     "the model reads pictures: add a part of type image_url");
+  if (content.pictures > 1)
+    throw FieldError(content.text_path.substr(0, content.text_path.find("content") + 7),
+                     "wanted 1 picture, found " + std::to_string(content.pictures), "send a request for each page");
+}
+
+}  // namespace
+
+PageRequest ReadChatRequest(const Json& body, const ServedModel& model, bool allow_remote) {
+  Fields fields(body, "");
+  PageRequest request;
+  TakeShared(fields, model, &request);
+  TakeStream(fields, &request);
+  TakeMaxTokens(fields, {"max_tokens", "max_completion_tokens"}, &request);
+  request.logprobs = fields.Bool("logprobs").value_or(false);
+  if (const auto top = fields.Int("top_logprobs", 0, kMostTopLogprobs)) {
+    if (*top > 0 && !request.logprobs) throw FieldError("top_logprobs", "wanted only together with logprobs: true");
+    request.read.top_logprobs = static_cast<int>(*top);
+  }
+  CheckLogprobs(request);
+  fields.AcceptNeutral(kNeutral);
+  Content content = ReadMessages(fields.Require("messages", "a list of one message"), allow_remote);
+  fields.Finish();
+  CheckPictures(content);
+  request.picture = std::move(*content.picture);
+  request.text_path = content.text_path;
+  SetPromptAndCheck(std::move(content.text), model, &request);
+  return request;
+}
+
+PageRequest ReadCompletionRequest(const Json& body, const ServedModel& model, bool allow_remote) {
+  Fields fields(body, "");
+  PageRequest request{.text_path = "prompt"};
+  const Json* picture = nullptr;
+  TakeShared(fields, model, &request, &picture);
+  TakeStream(fields, &request);
+  TakeMaxTokens(fields, {"max_tokens"}, &request);
+  if (const auto logprobs = fields.Int("logprobs", 0, kMostTopLogprobs)) {
+    request.logprobs = true;
+    request.read.top_logprobs = static_cast<int>(*logprobs);
+  }
+  CheckLogprobs(request);
+  fields.Refuse(kNotInCompletions);
+  fields.AcceptNeutral(kNeutral);
+  fields.Require("prompt", "a string");
+  std::string text = *fields.String("prompt");
+  fields.Finish();
+  if (!picture)
+    throw FieldError("quire.image", "wanted a picture beside the prompt, found none", "the model reads pictures");
+  request.picture = TakePicture(*picture, "quire.image", allow_remote);
+  SetPromptAndCheck(std::move(text), model, &request);
+  return request;
+}
+
+std::unique_ptr<PageAnswer> MakeChatAnswer(const PageRequest& request, const ServedModel& model, HttpReply& reply) {
+  return std::make_unique<ChatAnswer>(request, model, reply);
+}
+
+std::unique_ptr<PageAnswer> MakeCompletionAnswer(const PageRequest& request, const ServedModel& model,
+                                                 HttpReply& reply) {
+  return std::make_unique<CompletionAnswer>(request, model, reply);
+}
+
+}  // namespace quire

@@ -1,0 +1,66 @@
+#include "server/keys.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+
+#include <fstream>
+#include <utility>
+
+#include "base/error.h"
+
+namespace quire {
+namespace {
+
+std::string_view Trim(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const size_t first = text.find_first_not_of(kBlanks);
+  return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+}  // namespace
+
+Keys::Keys(const std::vector<std::string>& keys, std::string file) : file_(std::move(file)) {
+  for (const std::string& key : keys) {
+    if (Trim(key).empty()) throw Error(ErrorKind::kUsage, "wanted a key, found an empty one", "--api-key");
+    fixed_.push_back(DigestOf(key));
+  }
+  Reload();
+}
+
+void Keys::Reload() {
+  std::vector<Digest> digests = fixed_;
+  if (!file_.empty()) {
+    std::ifstream in(file_);
+    if (!in) throw Error(ErrorKind::kNotFound, "cannot read the file of keys", file_);
+    for (std::string line; std::getline(in, line);) {
+      const std::string_view key = Trim(line);
+      if (!key.empty() && key[0] != '#') digests.push_back(DigestOf(key));
+    }
+    if (digests.empty()) throw Error(ErrorKind::kUsage, "wanted at least one key, found none", file_);
+  }
+  const std::lock_guard lock(mutex_);
+  digests_ = std::move(digests);
+}
+
+bool Keys::any() const {
+  const std::lock_guard lock(mutex_);
+  return !digests_.empty();
+}
+
+bool Keys::Allow(std::string_view authorization) const {
+  constexpr std::string_view kScheme = "Bearer ";
+  const bool has_scheme = authorization.starts_with(kScheme);
+  const Digest digest = DigestOf(has_scheme ? Trim(authorization.substr(kScheme.size())) : std::string_view());
+  const std::lock_guard lock(mutex_);
+  int matches = 0;
+  for (const Digest& known : digests_) matches += CRYPTO_memcmp(known.data(), digest.data(), digest.size()) == 0;
+  return digests_.empty() || (has_scheme && matches > 0);
+}
+
+Keys::Digest Keys::DigestOf(std::string_view text) {
+  Digest digest;
+  EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
+  return digest;
+}
+
+}  // namespace quire

@@ -1,0 +1,173 @@
+#include "server/page_work.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "document/markdown.h"
+
+namespace quire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// Notes when the first token comes, and whether anybody still waits.
+class Watch : public ReadListener {
+ public:
+  Watch(const WorkTools& tools, const WorkContext& context, ReadListener* inner)
+      : tools_(tools), context_(context), inner_(inner) {}
+
+  void OnPlan(const PageJob& job) override {
+    if (inner_) inner_->OnPlan(job);
+  }
+  void OnStage(size_t part, const StageEvent& stage) override {
+    if (inner_) inner_->OnStage(part, stage);
+  }
+  void OnToken(size_t part, const TokenEvent& token) override {
+    if (!std::exchange(has_token_, true)) tools_.metrics.ObserveFirstToken(MsSince(context_.request->received) / 1000);
+    if (inner_) inner_->OnToken(part, token);
+  }
+  void OnText(std::string_view raw) override {
+    if (inner_) inner_->OnText(raw);
+  }
+  void OnPartEnd(bool joins) override {
+    if (inner_) inner_->OnPartEnd(joins);
+  }
+  bool Canceled() override { return context_.reply->gone() || tools_.closing; }
+
+ private:
+  const WorkTools& tools_;
+  const WorkContext& context_;
+  ReadListener* inner_;
+  bool has_token_ = false;
+};
+
+// Turns the raw text into the output that was asked for.
+class OutputStream : public ReadListener {
+ public:
+  OutputStream(const PageRequest& request, Labels labels, const Tokenizer& tokenizer, PageAnswer& answer)
+      : request_(request), tokenizer_(tokenizer), answer_(answer), markdown_(labels) {}
+
+  void OnPlan(const PageJob& /*job*/) override { answer_.Begin(); }
+  void OnToken(size_t /*part*/, const TokenEvent& token) override {
+    dropped_ = request_.skip_special && tokenizer_.IsSpecial(token.id);
+    if (request_.logprobs && !dropped_) tokens_.push_back(token);
+    if (token.text.empty()) Send("");  // a token that is part of a character: its probability goes out nevertheless
+  }
+  void OnText(std::string_view raw) override {
+    if (!std::exchange(dropped_, false)) Push(raw);
+  }
+  void OnPartEnd(bool joins) override {
+    if (request_.output == OutputForm::kMarkdown) {
+      Send(markdown_.EndPart(joins));
+    } else if (any_) {
+      Send(joins ? "\n" : "\n\n");
+    }
+  }
+  void Finish(const PageRecord& record) {
+    if (request_.output == OutputForm::kMarkdown) Send(markdown_.Finish());
+    if (request_.output == OutputForm::kJson) answer_.Delta(ToJson(record).Dump(), {});
+  }
+
+ private:
+  void Push(std::string_view raw) {
+    any_ |= !raw.empty();
+    if (request_.output == OutputForm::kMarkdown) {
+      Send(markdown_.Push(raw));
+    } else {
+      Send(raw);
+    }
+  }
+  void Send(std::string_view text) {
+    if (request_.output == OutputForm::kJson || (text.empty() && tokens_.empty())) return;
+    answer_.Delta(text, tokens_);
+    tokens_.clear();
+  }
+
+  const PageRequest& request_;
+  const Tokenizer& tokenizer_;
+  PageAnswer& answer_;
+  MarkdownStream markdown_;
+  std::vector<TokenEvent> tokens_;  // not sent yet
+  bool dropped_ = false;
+  bool any_ = false;
+};
+
+bool IsPdf(std::span<const uint8_t> bytes) {
+  constexpr std::string_view kMark = "%PDF-";
+  return bytes.size() >= kMark.size() && std::equal(kMark.begin(), kMark.end(), bytes.begin());
+}
+
+}  // namespace
+
+PictureFile OpenPicture(const PictureValue& picture, const WorkTools& tools, const WorkContext& context) {
+  std::vector<uint8_t> fetched;
+  if (!picture.url.empty())
+    fetched = tools.remote->Fetch(picture.url, picture.path, [&] { return context.reply->gone(); });
+  const std::span<const uint8_t> bytes = picture.url.empty() ? picture.bytes : fetched;
+  if (IsPdf(bytes))
+    throw Error(ErrorKind::kUnsupported, "PDF documents cannot be read yet", picture.path,
+                "send each page as a picture: pdftoppm -r 144 -png FILE page");
+  return PictureFile::FromBytes(bytes, picture.path);
+}
+
+ApiError PictureError(const Error& error, const std::string& path) {
+  ApiError api(error);
+  if (error.kind() == ErrorKind::kUnsupported && error.where() != path) api.status = 400;
+  if (api.param.empty() || error.kind() == ErrorKind::kBadInput) api.param = path;
+  return api;
+}
+
+PageRecord ReadPicturePage(const Image& image, const std::string& source, int page_number, const ReadOptions& options,
+                           const WorkTools& tools, const WorkContext& context, ReadListener* listener) {
+  Watch watch(tools, context, listener);
+  ReadOptions limited = options;
+  limited.deadline = context.deadline;
+  return tools.model.reader().Read(image, source, page_number, limited, &watch);
+}
+
+void ReadPage(const PageRequest& request, const WorkTools& tools, const WorkContext& context, PageAnswer& answer) {
+  if (context.reply->gone()) return;
+  try {
+    if (context.deadline && Clock::now() >= *context.deadline)
+      throw Error(ErrorKind::kDeadline, "the time limit passed before the page was read");
+    const auto start = Clock::now();
+    DecodedPage page;
+    try {
+      page = tools.decoders.Decode(OpenPicture(request.picture, tools, context));
+    } catch (const Error& error) {
+      throw PictureError(error, request.picture.path);
+    }
+    const double decode_ms = MsSince(start);
+    const Labels labels = tools.model.reader().MakePrompt(request.read).labels;
+    OutputStream output(request, labels, tools.model.session->tokenizer(), answer);
+    PageRecord record = ReadPicturePage(page.image, "", 1, request.read, tools, context, &output);
+    record.warnings.insert(record.warnings.begin(), page.warnings.begin(), page.warnings.end());
+    if (page.info.pages > 1)
+      record.warnings.push_back("the picture has " + std::to_string(page.info.pages) +
+                                " pages, of which this is the first: /v1/ocr reads all");
+    record.times_ms.insert(record.times_ms.begin(), {"decode_picture", decode_ms});
+    tools.metrics.CountPage(record);
+    if (context.reply->gone()) return;
+    if (record.error) throw ApiError(Error(record.error->kind, record.error->message));
+    output.Finish(record);
+    answer.End(record);
+  } catch (...) {
+    answer.Fail(CurrentApiError());
+  }
+}
+
+Json Summary(const PageRecord& record) {
+  const Json whole = ToJson(record);
+  Json summary;
+  for (const char* name : {"status", "reason", "width_px", "height_px", "task", "mode", "grid", "image_tokens",
+                           "times_ms", "dtype", "device", "doubtful_share", "warnings"})
+    summary.Set(name, whole.At(name));
+  return summary;
+}
+
+}  // namespace quire

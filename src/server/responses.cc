@@ -1,0 +1,273 @@
+#include "server/responses.h"
+
+#include <array>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/openai_parts.h"
+
+namespace quire {
+namespace {
+
+constexpr int kMost = std::numeric_limits<int>::max();
+constexpr int kMostTopLogprobs = 20;
+
+constexpr std::array<Fields::Neutral, 1> kNeutral = {{{"background", "false"}}};
+constexpr std::array<Fields::Refusal, 5> kRefused = {{
+    {"instructions", "the model has no system prompt: put the prompt into the message"},
+    {"previous_response_id", "responses are not stored and the model has no conversation"},
+    {"conversation", "responses are not stored and the model has no conversation"},
+    {"prompt", "there are no stored prompts: put the text into the message, or name a task in quire.task"},
+    {"max_completion_tokens", "its name here is max_output_tokens"},
+}};
+
+// The one user message of `input`: its text and its picture.
+struct Input {
+  std::string text;
+  std::optional<PictureValue> picture;
+  std::string text_path = "input";
+  int pictures = 0;
+};
+
+void ReadMessage(const Json& value, const std::string& path, bool allow_remote, Input* input) {
+  Fields message(value, path);
+  message.OneOf("type", {"message"});
+  message.Take("id");
+  message.Take("status");
+  const std::string role = message.OneOf("role", {"user", "system", "developer", "assistant"}).value_or("");
+  if (role != "user")
+    throw FieldError(message.PathOf("role"),
+                     "wanted \"user\", found " + (role.empty() ? "nothing" : "\"" + role + "\""),
+                     "the model has no system prompt and no conversation: send one user message");
+  const Json& content = message.Require("content", "a list of parts");
+  const std::string content_path = message.PathOf("content");
+  message.Finish();
+  input->text_path = content_path;
+  if (content.is_string()) {
+    input->text = content.as_string();
+    return;
+  }
+  if (!content.is_array()) throw FieldError(content_path, "wanted a list of parts, found " + Describe(content));
+  for (size_t i = 0; i < content.as_array().size(); ++i) {
+    Fields part(content.as_array()[i], content_path + "[" + std::to_string(i) + "]");
+    const std::string type = part.OneOf("type", {"input_text", "input_image"}).value_or("");
+    if (type.empty()) throw FieldError(part.PathOf("type"), "wanted \"input_text\" or \"input_image\", found nothing");
+    if (type == "input_text") {
+      part.Require("text", "a string");
+      input->text += *part.String("text");
+      input->text_path = part.PathOf("text");
+    } else {
+      constexpr std::array<Fields::Refusal, 1> kNoFiles = {{{"file_id", "there are no stored files: use image_url"}}};
+      part.Refuse(kNoFiles);
+      part.OneOf("detail", {"auto", "low", "high", "original"});
+      const Json& url = part.Require("image_url", "a picture");
+      if (++input->pictures == 1) input->picture = TakePicture(url, part.PathOf("image_url"), allow_remote);
+    }
+    part.Finish();
+  }
+}
+
+Input ReadInput(const Json& value, bool allow_remote) {
+  Input input;
+  if (value.is_string()) {
+    input.text = value.as_string();
+  } else if (value.is_array() && value.as_array().size() == 1) {
+    ReadMessage(value.as_array()[0], "input[0]", allow_remote, &input);
+  } else if (value.is_array()) {
+    throw FieldError("input", "wanted one user message, found " + std::to_string(value.as_array().size()) + " items",
+                     "send a request for each page");
+  } else {
+    throw FieldError("input", "wanted a list of one message, found " + Describe(value));
+  }
+  if (input.pictures == 0)
+    throw FieldError(input.text_path, "wanted a picture beside the text, found none",
+                     "the model reads pictures: add a part of type input_image");
+  if (input.pictures > 1)
+    throw FieldError("input[0].content", "wanted 1 picture, found " + std::to_string(input.pictures),
+                     "send a request for each page");
+  return input;
+}
+
+class ResponsesAnswer : public PageAnswer {
+ public:
+  ResponsesAnswer(const PageRequest& request, const ServedModel& model, HttpReply& reply)
+      : request_(request), tokenizer_(model.session->tokenizer()), reply_(reply), created_(UnixSeconds()) {}
+
+  void Begin() override {
+    if (!request_.stream || std::exchange(begun_, true)) return;
+    reply_.Begin(EventStreamHead());
+    const Json response = Response("in_progress", {}, nullptr);
+    Event("response.created", {{"response", response}});
+    Event("response.in_progress", {{"response", response}});
+    Event("response.output_item.added", {{"output_index", 0}, {"item", Item("in_progress", Json::Array{})}});
+    Event("response.content_part.added",
+          {{"item_id", item_id_}, {"output_index", 0}, {"content_index", 0}, {"part", Part("", {})}});
+  }
+  void Delta(std::string_view text, std::span<const TokenEvent> tokens) override {
+    text_ += text;
+    if (!request_.stream) {
+      tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+      return;
+    }
+    Event("response.output_text.delta", {{"item_id", item_id_},
+                                         {"output_index", 0},
+                                         {"content_index", 0},
+                                         {"delta", text},
+                                         {"logprobs", LogprobsJson(tokens, tokenizer_)}});
+    if (request_.logprobs) tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  }
+  void End(const PageRecord& record) override {
+    const bool cut = record.status == PageStatus::kLength;
+    const char* status = cut ? "incomplete" : "completed";
+    const Json part = Part(text_, tokens_);
+    const Json item = Item(status, Json::Array{part});
+    const Json response = Response(status, Json::Array{item}, &record);
+    if (!request_.stream) return reply_.Send({.body = response.Dump() + "\n"});
+    Begin();  // a blank page has not begun
+    Event("response.output_text.done", {{"item_id", item_id_},
+                                        {"output_index", 0},
+                                        {"content_index", 0},
+                                        {"text", text_},
+                                        {"logprobs", LogprobsJson(tokens_, tokenizer_)}});
+    Event("response.content_part.done",
+          {{"item_id", item_id_}, {"output_index", 0}, {"content_index", 0}, {"part", part}});
+    Event("response.output_item.done", {{"output_index", 0}, {"item", item}});
+    Event(cut ? "response.incomplete" : "response.completed", {{"response", response}});
+    reply_.End();
+  }
+  void Fail(const ApiError& error) override {
+    if (!begun_) return reply_.Send(ToResponse(error));
+    Json response = Response("failed", {}, nullptr);
+    response.Set("error", Json::Object{{"code", "server_error"}, {"message", error.message}});
+    Event("response.failed", {{"response", std::move(response)}});
+    reply_.End();
+  }
+
+ private:
+  void Event(std::string_view type, Json::Object members) {
+    Json event = Json::Object{{"type", type}, {"sequence_number", sequence_++}};
+    for (auto& [name, value] : members) event.Set(name, std::move(value));
+    reply_.Write(SseEvent(type, event));
+  }
+  Json Part(std::string_view text, std::span<const TokenEvent> tokens) const {
+    return Json::Object{{"type", "output_text"},
+                        {"text", text},
+                        {"annotations", Json::Array{}},
+                        {"logprobs", LogprobsJson(tokens, tokenizer_)}};
+  }
+  Json Item(const char* status, Json::Array content) const {
+    return Json::Object{{"id", item_id_},
+                        {"type", "message"},
+                        {"status", status},
+                        {"role", "assistant"},
+                        {"content", std::move(content)}};
+  }
+  Json Response(const char* status, Json::Array output, const PageRecord* record) const {
+    const bool cut = record && record->status == PageStatus::kLength;
+    const ReadOptions& read = request_.read;
+    Json response = Json::Object{
+        {"id", id_},
+        {"object", "response"},
+        {"created_at", created_},
+        {"status", status},
+        {"background", false},
+        {"error", Json()},
+        {"incomplete_details", cut ? Json(Json::Object{{"reason", "max_output_tokens"}}) : Json()},
+        {"instructions", Json()},
+        {"max_output_tokens", read.max_tokens ? Json(read.max_tokens) : Json()},
+        {"model", request_.model},
+        {"output", std::move(output)},
+        {"parallel_tool_calls", false},
+        {"previous_response_id", Json()},
+        {"store", false},
+        {"temperature", static_cast<double>(read.temperature)},
+        {"text", Json::Object{{"format", Json::Object{{"type", "text"}}}}},
+        {"tool_choice", "none"},
+        {"tools", Json::Array{}},
+        {"top_p", static_cast<double>(read.top_p)},
+        {"truncation", "disabled"},
+        {"metadata", request_.metadata},
+        {"usage", Json()},
+    };
+    if (record) {
+      response.Set("usage", Json::Object{{"input_tokens", record->prompt_tokens},
+                                         {"input_tokens_details", Json::Object{{"cached_tokens", 0}}},
+                                         {"output_tokens", record->output_tokens},
+                                         {"output_tokens_details", Json::Object{{"reasoning_tokens", 0}}},
+                                         {"total_tokens", record->prompt_tokens + record->output_tokens}});
+      response.Set("quire", Summary(*record));
+    }
+    return response;
+  }
+
+  const PageRequest& request_;
+  const Tokenizer& tokenizer_;
+  HttpReply& reply_;
+  const std::string id_ = NewId("resp_"), item_id_ = NewId("msg_");
+  const int64_t created_;
+  bool begun_ = false;
+  int sequence_ = 0;
+  std::string text_;
+  std::vector<TokenEvent> tokens_;
+};
+
+void TakeText(Fields& fields) {
+  const Json* text = fields.Take("text");
+  if (!text) return;
+  Fields inner(*text, "text");
+  constexpr std::array<Fields::Neutral, 2> kText = {{{"format", R"({"type":"text"})"}, {"verbosity", "\"medium\""}}};
+  inner.AcceptNeutral(kText);
+  inner.Finish();
+}
+
+void TakeInclude(Fields& fields, PageRequest* request) {
+  const Json* include = fields.Take("include");
+  if (!include) return;
+  if (!include->is_array()) throw FieldError("include", "wanted a list, found " + Describe(*include));
+  for (const Json& item : include->as_array()) {
+    if (item != Json("message.output_text.logprobs"))
+      throw FieldError("include", "wanted only \"message.output_text.logprobs\", found " + Describe(item));
+    request->logprobs = true;
+  }
+}
+
+}  // namespace
+
+PageRequest ReadResponsesRequest(const Json& body, const ServedModel& model, bool allow_remote) {
+  Fields fields(body, "");
+  PageRequest request;
+  TakeShared(fields, model, &request);
+  TakeStream(fields, &request);
+  if (request.include_usage)
+    throw FieldError("stream_options.include_usage", "the last event of a response's stream always has the usage",
+                     "leave it out");
+  if (const auto most = fields.Int("max_output_tokens", 1, kMost)) request.read.max_tokens = static_cast<int>(*most);
+  TakeInclude(fields, &request);
+  if (const auto top = fields.Int("top_logprobs", 0, kMostTopLogprobs))
+    request.read.top_logprobs = static_cast<int>(*top);
+  if (request.logprobs && request.output != OutputForm::kRaw)
+    throw FieldError("include", "probabilities are only of the raw text, found another quire.output");
+  TakeText(fields);
+  if (const Json* metadata = fields.Take("metadata")) {
+    if (!metadata->is_object()) throw FieldError("metadata", "wanted an object, found " + Describe(*metadata));
+    request.metadata = *metadata;
+  }
+  fields.OneOf("truncation", {"disabled", "auto"});
+  fields.AcceptNeutral(kNeutral);
+  fields.Refuse(kRefused);
+  Input input = ReadInput(fields.Require("input", "a list of one message"), allow_remote);
+  fields.Finish();
+  request.picture = std::move(*input.picture);
+  request.text_path = input.text_path;
+  SetPromptAndCheck(std::move(input.text), model, &request);
+  return request;
+}
+
+std::unique_ptr<PageAnswer> MakeResponsesAnswer(const PageRequest& request, const ServedModel& model,
+                                                HttpReply& reply) {
+  return std::make_unique<ResponsesAnswer>(request, model, reply);
+}
+
+}  // namespace quire

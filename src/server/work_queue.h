@@ -1,0 +1,47 @@
+// Work that waits for one of a fixed number of threads.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace quire {
+
+// Any thread may push. Work must not throw.
+class WorkQueue {
+ public:
+  using Work = std::function<void()>;
+
+  // niceness: added to that of the threads, so that they give way to the device's.
+  WorkQueue(int threads, size_t most_waiting, int niceness = 0);
+  ~WorkQueue();  // as Close
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+
+  // Lower priorities first, then in order. False when too much waits, or after Close.
+  bool Push(int priority, Work work);
+  bool full() const;
+  size_t waiting() const;
+  size_t running() const;
+
+  // Drops what waits and waits for what runs.
+  void Close();
+
+ private:
+  void Run(int niceness);
+
+  const size_t most_waiting_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<std::pair<int, int64_t>, Work> waiting_;  // by priority and arrival
+  int64_t arrivals_ = 0;
+  size_t running_ = 0;
+  bool closed_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace quire
