@@ -39,6 +39,9 @@ export function scratchFolder(t) {
   return folder;
 }
 
+const children = new Set();
+process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));  // of tests that failed
+
 // A server in a process of its own.
 export class Server {
   // flags: after those of the command. real: over the shipped tiny model, not the scripted one. ready: wait for it.
@@ -46,6 +49,7 @@ export class Server {
     const server = new Server();
     const [program, ...rest] = commands[real ? 'real' : 'scripted'].split(' ');
     server.child = spawn(program, [...rest, '--port', '0', ...flags.map(String)], { stdio: ['ignore', 'pipe', 'pipe'] });
+    children.add(server.child);
     server.stderr = '';
     server.stdout = '';
     server.ca = ca;
@@ -53,12 +57,15 @@ export class Server {
     server.child.stdout.setEncoding('utf8').on('data', (text) => (server.stdout += text));
     server.exited = new Promise((resolve, reject) => {
       server.child.once('error', reject);
-      server.child.once('close', (code, signal) => resolve(code ?? signal));
+      server.child.once('close', (code, signal) => {
+        children.delete(server.child);
+        resolve(code ?? signal);
+      });
     });
     let end;
     server.exited.then((code) => (end = code), (error) => (end = error));
     server.url = await until('listening', () => {
-      assert.equal(end, undefined, `the server ended with ${end}: ${server.stderr}`);
+      if (end !== undefined) throw new Error(`the server ended with ${end}: ${server.stderr}`);
       return server.stderr.match(/listening on (https?:\/\/\S+)/)?.[1];
     }, 30_000);
     server.port = Number(new URL(server.url).port);
@@ -73,7 +80,7 @@ export class Server {
   // Ends it as a supervisor does; it must end well.
   async stop() {
     if (this.child.exitCode === null && this.child.signalCode === null) this.child.kill('SIGTERM');
-    const code = await Promise.race([this.exited, sleep(30_000, 'no exit within 30 s of SIGTERM')]);
+    const code = await Promise.race([this.exited, sleep(30_000, 'no exit within 30 s of SIGTERM', { ref: false })]);
     if (typeof code !== 'number') this.child.kill('SIGKILL');
     assert.equal(code, 0, this.stderr.slice(-4000));
   }
@@ -360,7 +367,7 @@ export class RawConnection {
   }
   // Whether the server closes within ms.
   async closes(ms) {
-    return Promise.race([this.closed.then(() => true), sleep(ms, false)]);
+    return Promise.race([this.closed.then(() => true), sleep(ms, false, { ref: false })]);
   }
   abort() {
     this.socket.resetAndDestroy();
