@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import http from 'node:http';
 import https from 'node:https';
 import net from 'node:net';
@@ -19,7 +19,6 @@ const commands = {
   real: process.env.QUIRE_SERVER ?? `${build}/quire serve`,
   scripted: process.env.QUIRE_SCRIPTED_SERVER ?? `${build}/tests/scripted-server`,
 };
-export const scriptCount = 16;
 
 // Waits until probe() gives something other than false or undefined; throws when ms have passed.
 export async function until(what, probe, ms = 10_000) {
@@ -131,10 +130,8 @@ export class Server {
     return response;
   }
 
-  // Value of a metric: the sum over its samples whose labels contain those given.
-  async metric(name, labels = {}) {
-    const { text } = await this.get('/metrics');
-    return metricOf(text, name, labels);
+  async metric(name, labels) {
+    return metricOf((await this.get('/metrics')).text, name, labels);
   }
 
   // Name of the model that is served.
@@ -143,9 +140,8 @@ export class Server {
   }
 
   // Resident memory in kB.
-  async rssKb() {
-    const { readFile } = await import('node:fs/promises');
-    return Number((await readFile(`/proc/${this.pid}/status`, 'utf8')).match(/^VmRSS:\s+(\d+) kB/m)[1]);
+  rssKb() {
+    return Number(readFileSync(`/proc/${this.pid}/status`, 'utf8').match(/^VmRSS:\s+(\d+) kB/m)[1]);
   }
 }
 
@@ -174,6 +170,7 @@ export function parseEvents(text) {
     .map((data) => (data === '[DONE]' ? data : JSON.parse(data)));
 }
 
+// Value of a metric: the sum over its samples whose labels contain those given.
 export function metricOf(text, name, labels = {}) {
   let sum;
   for (const line of text.split('\n')) {

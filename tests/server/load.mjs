@@ -253,7 +253,7 @@ function slope(samples) {
 }
 
 async function soak(server, jobs, { requests, concurrent, random, slopeLimitKb }) {
-  const rss = [[0, await server.rssKb()]];
+  const rss = [[0, server.rssKb()]];
   const counts = { read: 0, refused: 0, left: 0 };
   const bad = rawRequest('POST', '/v1/chat/completions', { ...chatRequest(), temperature: 9 });
   let begun = 0, ended = 0;
@@ -276,7 +276,7 @@ async function soak(server, jobs, { requests, concurrent, random, slopeLimitKb }
         check(job, await client.ask(job.request));
         counts.read++;
       }
-      if (++ended % sampleEvery === 0) rss.push([ended, await server.rssKb()]);
+      if (++ended % sampleEvery === 0) rss.push([ended, server.rssKb()]);
     }
     client.socket.destroy();
   };
