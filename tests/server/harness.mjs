@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import http from 'node:http';
 import https from 'node:https';
 import net from 'node:net';
@@ -19,7 +19,6 @@ const commands = {
   real: process.env.QUIRE_SERVER ?? `${build}/quire serve`,
   scripted: process.env.QUIRE_SCRIPTED_SERVER ?? `${build}/tests/scripted-server`,
 };
-export const scriptCount = 16;
 
 // Waits until probe() gives something other than false or undefined; throws when ms have passed.
 export async function until(what, probe, ms = 10_000) {
@@ -39,6 +38,9 @@ export function scratchFolder(t) {
   return folder;
 }
 
+const children = new Set();
+process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));  // of tests that failed
+
 // A server in a process of its own.
 export class Server {
   // flags: after those of the command. real: over the shipped tiny model, not the scripted one. ready: wait for it.
@@ -46,6 +48,7 @@ export class Server {
     const server = new Server();
     const [program, ...rest] = commands[real ? 'real' : 'scripted'].split(' ');
     server.child = spawn(program, [...rest, '--port', '0', ...flags.map(String)], { stdio: ['ignore', 'pipe', 'pipe'] });
+    children.add(server.child);
     server.stderr = '';
     server.stdout = '';
     server.ca = ca;
@@ -53,12 +56,15 @@ export class Server {
     server.child.stdout.setEncoding('utf8').on('data', (text) => (server.stdout += text));
     server.exited = new Promise((resolve, reject) => {
       server.child.once('error', reject);
-      server.child.once('close', (code, signal) => resolve(code ?? signal));
+      server.child.once('close', (code, signal) => {
+        children.delete(server.child);
+        resolve(code ?? signal);
+      });
     });
     let end;
     server.exited.then((code) => (end = code), (error) => (end = error));
     server.url = await until('listening', () => {
-      assert.equal(end, undefined, `the server ended with ${end}: ${server.stderr}`);
+      if (end !== undefined) throw new Error(`the server ended with ${end}: ${server.stderr}`);
       return server.stderr.match(/listening on (https?:\/\/\S+)/)?.[1];
     }, 30_000);
     server.port = Number(new URL(server.url).port);
@@ -73,7 +79,7 @@ export class Server {
   // Ends it as a supervisor does; it must end well.
   async stop() {
     if (this.child.exitCode === null && this.child.signalCode === null) this.child.kill('SIGTERM');
-    const code = await Promise.race([this.exited, sleep(30_000, 'no exit within 30 s of SIGTERM')]);
+    const code = await Promise.race([this.exited, sleep(30_000, 'no exit within 30 s of SIGTERM', { ref: false })]);
     if (typeof code !== 'number') this.child.kill('SIGKILL');
     assert.equal(code, 0, this.stderr.slice(-4000));
   }
@@ -124,10 +130,8 @@ export class Server {
     return response;
   }
 
-  // Value of a metric: the sum over its samples whose labels contain those given.
-  async metric(name, labels = {}) {
-    const { text } = await this.get('/metrics');
-    return metricOf(text, name, labels);
+  async metric(name, labels) {
+    return metricOf((await this.get('/metrics')).text, name, labels);
   }
 
   // Name of the model that is served.
@@ -136,9 +140,8 @@ export class Server {
   }
 
   // Resident memory in kB.
-  async rssKb() {
-    const { readFile } = await import('node:fs/promises');
-    return Number((await readFile(`/proc/${this.pid}/status`, 'utf8')).match(/^VmRSS:\s+(\d+) kB/m)[1]);
+  rssKb() {
+    return Number(readFileSync(`/proc/${this.pid}/status`, 'utf8').match(/^VmRSS:\s+(\d+) kB/m)[1]);
   }
 }
 
@@ -167,6 +170,7 @@ export function parseEvents(text) {
     .map((data) => (data === '[DONE]' ? data : JSON.parse(data)));
 }
 
+// Value of a metric: the sum over its samples whose labels contain those given.
 export function metricOf(text, name, labels = {}) {
   let sum;
   for (const line of text.split('\n')) {
@@ -360,7 +364,7 @@ export class RawConnection {
   }
   // Whether the server closes within ms.
   async closes(ms) {
-    return Promise.race([this.closed.then(() => true), sleep(ms, false)]);
+    return Promise.race([this.closed.then(() => true), sleep(ms, false, { ref: false })]);
   }
   abort() {
     this.socket.resetAndDestroy();

@@ -6,7 +6,7 @@ import net from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import {
-  RawConnection, Server, assertError, chatRequest, dataUri, makePng, ocrRequest, parseAnswer, rawRequest, redOfScript, responseRequest,
+  RawConnection, Server, assertError, chatRequest, dataUri, makePng, metricOf, ocrRequest, parseAnswer, rawRequest, redOfScript, responseRequest,
   scratchFolder, sleep, until,
 } from './harness.mjs';
 
@@ -24,8 +24,7 @@ async function withServer(flags, act, options) {
 
 const isFree = async (server) => {
   const { text } = await server.get('/metrics');
-  const value = (name) => Number(text.match(new RegExp(`^${name} (\\S+)$`, 'm'))[1]);
-  return value('quire_requests_running') === 0 && value('quire_requests_waiting') === 0 && value('quire_kv_pages_used') === 0;
+  return ['quire_requests_running', 'quire_requests_waiting', 'quire_kv_pages_used'].every((name) => metricOf(text, name) === 0);
 };
 
 describe('start', () => {
@@ -193,45 +192,47 @@ test('TLS', async (t) => {
 describe('the end', () => {
   for (const signal of ['SIGTERM', 'SIGINT']) {
     test(`${signal} drains: what runs is finished, what comes gets 503`, async () => {
-      const server = await Server.start([...slow, '--drain-timeout', 30]);
-      const kept = await RawConnection.open(server.port);
-      const running = server.chat(streamed());
-      const whole = server.chat(chatRequest(makePng({ red: redOfScript(2) })));
-      await until('running', async () => (await server.metric('quire_requests_running')) === 2);
-      server.child.kill(signal);
-      await until('draining', async () => (await server.get('/health')).json.status === 'draining');
-      assert.equal((await server.get('/health')).status, 503);
-      const refused = await server.chat(chatRequest());
-      assertError(refused, 503, { code: 'draining' });
-      assert.ok(Number(refused.headers['retry-after']) >= 1);
-      kept.send(rawRequest('POST', '/v1/chat/completions', chatRequest()));
-      assert.equal((await kept.answer()).status, 503, 'on a connection that was open before');
-      const { events } = await running;
-      assert.equal(events.at(-1), '[DONE]');
-      assert.equal(events.at(-2).choices[0].finish_reason, 'stop');
-      assert.equal((await whole).status, 200);
-      await server.stop();
+      await withServer([...slow, '--drain-timeout', 30], async (server) => {
+        const kept = await RawConnection.open(server.port);
+        const running = server.chat(streamed());
+        const whole = server.chat(chatRequest(makePng({ red: redOfScript(2) })));
+        await until('running', async () => (await server.metric('quire_requests_running')) === 2);
+        server.child.kill(signal);
+        await until('draining', async () => (await server.get('/health')).json.status === 'draining');
+        assert.equal((await server.get('/health')).status, 503);
+        const refused = await server.chat(chatRequest());
+        assertError(refused, 503, { code: 'draining' });
+        assert.ok(Number(refused.headers['retry-after']) >= 1);
+        kept.send(rawRequest('POST', '/v1/chat/completions', chatRequest()));
+        assert.equal((await kept.answer()).status, 503, 'on a connection that was open before');
+        const { events } = await running;
+        assert.equal(events.at(-1), '[DONE]');
+        assert.equal(events.at(-2).choices[0].finish_reason, 'stop');
+        assert.equal((await whole).status, 200);
+      });
     });
   }
 
   test('an idle server ends at once', async () => {
-    const server = await Server.start();
-    const idle = await RawConnection.open(server.port);
-    const start = Date.now();
-    await server.stop();
-    assert.ok(Date.now() - start < 3000, `${Date.now() - start} ms`);
-    assert.ok(await idle.closes(1000));
+    await withServer([], async (server) => {
+      const idle = await RawConnection.open(server.port);
+      const start = Date.now();
+      await server.stop();
+      assert.ok(Date.now() - start < 3000, `${Date.now() - start} ms`);
+      assert.ok(await idle.closes(1000));
+    });
   });
 
   test('--drain-timeout ends what still runs', async () => {
-    const server = await Server.start(['--step-ms', 100, '--script-tokens', 500, '--drain-timeout', 1]);
-    const running = server.chat(streamed()).catch(() => undefined);
-    await until('running', async () => (await server.metric('quire_requests_running')) === 1);
-    const start = Date.now();
-    await server.stop();
-    assert.ok(Date.now() - start < 8000, `${Date.now() - start} ms`);
-    const answer = await running;
-    if (answer) assert.ok(answer.events.every((event) => event.choices?.[0]?.finish_reason !== 'stop'), 'cut, and not said to be whole');
+    await withServer(['--step-ms', 100, '--script-tokens', 500, '--drain-timeout', 1], async (server) => {
+      const running = server.chat(streamed()).catch(() => undefined);
+      await until('running', async () => (await server.metric('quire_requests_running')) === 1);
+      const start = Date.now();
+      await server.stop();
+      assert.ok(Date.now() - start < 8000, `${Date.now() - start} ms`);
+      const answer = await running;
+      if (answer) assert.ok(answer.events.every((event) => event.choices?.[0]?.finish_reason !== 'stop'), 'cut, and not said to be whole');
+    });
   });
 });
 

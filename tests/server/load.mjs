@@ -192,7 +192,7 @@ async function settled(server) {
 
 async function crowd(server, jobs, { clients, random }) {
   const kinds = { polite: 0, leaves: 0, 'never reads': 0, 'a byte a second': 0 };
-  const latencies = [], rude = [];
+  const latencies = [], unread = [], cut = [];
   const act = {
     async polite(job) {
       const start = performance.now();
@@ -216,14 +216,13 @@ async function crowd(server, jobs, { clients, random }) {
     async 'never reads'(job) {
       const socket = net.connect(server.port, '127.0.0.1').on('error', () => {}).pause();
       socket.write(job.request);
-      rude.push(socket);
+      unread.push(socket);
     },
     async 'a byte a second'(job) {
       const socket = net.connect(server.port, '127.0.0.1').on('error', () => {});
-      rude.push(socket);
       let sent = 0;
       const timer = setInterval(() => socket.write(job.request.subarray(sent, ++sent)), 1000);
-      socket.on('close', () => clearInterval(timer)).resume();
+      cut.push(new Promise((resolve) => socket.resume().once('close', resolve)).finally(() => clearInterval(timer)));
     },
   };
   const work = Array.from({ length: clients }, (_, index) => {
@@ -234,7 +233,8 @@ async function crowd(server, jobs, { clients, random }) {
   const start = performance.now();
   const failures = (await Promise.allSettled(work)).filter((result) => result.status === 'rejected').map((result) => String(result.reason));
   const seconds = (performance.now() - start) / 1000;
-  for (const socket of rude) socket.destroy();
+  for (const socket of unread) socket.destroy();
+  await Promise.all(cut);  // by --header-timeout
   assert.deepEqual(failures.slice(0, 5), [], `${failures.length} of ${clients} clients failed`);
   latencies.sort((a, b) => a - b);
   return { clients, kinds, seconds: round(seconds), answers_per_s: round(latencies.length / seconds),
@@ -253,7 +253,7 @@ function slope(samples) {
 }
 
 async function soak(server, jobs, { requests, concurrent, random, slopeLimitKb }) {
-  const rss = [[0, await server.rssKb()]];
+  const rss = [[0, server.rssKb()]];
   const counts = { read: 0, refused: 0, left: 0 };
   const bad = rawRequest('POST', '/v1/chat/completions', { ...chatRequest(), temperature: 9 });
   let begun = 0, ended = 0;
@@ -276,7 +276,7 @@ async function soak(server, jobs, { requests, concurrent, random, slopeLimitKb }
         check(job, await client.ask(job.request));
         counts.read++;
       }
-      if (++ended % sampleEvery === 0) rss.push([ended, await server.rssKb()]);
+      if (++ended % sampleEvery === 0) rss.push([ended, server.rssKb()]);
     }
     client.socket.destroy();
   };
@@ -306,10 +306,8 @@ async function main() {
   ], { real: values.real });
   const patience = setTimeout(() => {
     console.error(`not done within ${number('patience-s', 900)} s`);
-    server.child.kill('SIGKILL');
     process.exit(1);
   }, number('patience-s', 900) * 1000);
-  process.on('exit', () => server.child.kill('SIGKILL'));  // also where a check fails
   const jobs = await learn(server, makePages(values.real));
   assert.ok(new Set(jobs.map((job) => job.expected)).size > 2, 'texts differ');
   const filesBefore = openFiles(server);

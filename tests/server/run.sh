@@ -34,5 +34,5 @@ cd "$here/../.."
 export QUIRE_BUILD="$build" QUIRE_SOURCE="$PWD"
 case $name in
   load) exec node "$folder/load.mjs" "$@" ;;
-  *) exec node --test "$@" "$folder/$name.test.mjs" ;;
+  *) exec node --test --test-timeout=300000 "$@" "$folder/$name.test.mjs" ;;
 esac
