@@ -33,9 +33,9 @@ target_link_libraries(quire_settings INTERFACE Threads::Threads)
 
 # quire_floor(NAME [DEPS floor...]): a static library quire_NAME of all sources in this folder (tests left out) and of
 # SOURCES, which may include the floors in DEPS; and, with tests on, a test program NAME_test of all *_test.cc beside them
-# and of TESTS.
+# and of TESTS. TESTED_AS: the library that the test is linked with in place of quire_NAME.
 function(quire_floor name)
-  cmake_parse_arguments(ARG "" "" "DEPS;SOURCES;TESTS;TEST_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TESTED_AS" "DEPS;SOURCES;TESTS;TEST_DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS *.cc)
   file(GLOB tests CONFIGURE_DEPENDS *_test.cc)
   if(tests)
@@ -47,7 +47,10 @@ function(quire_floor name)
   list(APPEND tests ${ARG_TESTS})
   if(QUIRE_TESTS AND tests)
     list(TRANSFORM ARG_TEST_DEPS PREPEND quire_)
-    quire_test(${name}_test SOURCES ${tests} LIBS quire_${name} ${ARG_TEST_DEPS})
+    if(NOT ARG_TESTED_AS)
+      set(ARG_TESTED_AS quire_${name})
+    endif()
+    quire_test(${name}_test SOURCES ${tests} LIBS ${ARG_TESTED_AS} ${ARG_TEST_DEPS})
   endif()
 endfunction()
 
@@ -65,6 +68,9 @@ function(quire_test name)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
+  endif()
+  if(QUIRE_SANITIZE)
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 3")
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()

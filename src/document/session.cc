@@ -53,4 +53,10 @@ Session::Session(const std::string& folder, std::unique_ptr<Backend> backend, co
   load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
+Session::Session(std::unique_ptr<Tokenizer> tokenizer, std::unique_ptr<Engine> engine, ModelCard card,
+                 std::string model_name)
+    : tokenizer_(std::move(tokenizer)),
+      engine_(std::move(engine)),
+      reader_(std::make_unique<PageReader>(*engine_, *tokenizer_, std::move(card), std::move(model_name))) {}
+
 }  // namespace quire

@@ -25,6 +25,8 @@ class Session {
  public:
   // Loads the model in a folder onto a backend. Throws as LoadModelFiles, LoadModel and Engine do.
   Session(const std::string& folder, std::unique_ptr<Backend> backend, const EngineOptions& options);
+  // Over an engine that is there already; tokenizer: the one that it was made with.
+  Session(std::unique_ptr<Tokenizer> tokenizer, std::unique_ptr<Engine> engine, ModelCard card, std::string model_name);
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   Engine& engine() { return *engine_; }

@@ -19,7 +19,7 @@ std::string PromptOf(const Task& task, const std::optional<std::string>& text) {
     throw Error(
         ErrorKind::kUsage,
         "task \"" + task.name + (text ? "\" takes no text, but one was given" : "\" needs the text to look for"),
-        "task");
+        "text");
   std::string prompt = task.prompt;
   if (text) prompt.replace(prompt.find(kTextMark), kTextMark.size(), *text);
   return prompt;

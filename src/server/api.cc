@@ -174,6 +174,9 @@ std::optional<HttpResponse> Api::Refuse(const HttpRequest& head) {
     return ToResponse(error);
   }
   if (auto error = NotNow()) return ToResponse(*error);
+  if (const std::string_view encoding = head.Header("Content-Encoding"); !encoding.empty() && encoding != "identity")
+    return ToResponse(ApiError(415, "unsupported_media_type",
+                               "wanted a body as it is, found the Content-Encoding " + Printable(encoding)));
   if (route->method == "POST" && pages_.full())
     return ToResponse(ApiError(Error(ErrorKind::kBusy, "too many requests wait already")));
   return std::nullopt;
@@ -184,10 +187,10 @@ void Api::Handle(RequestPtr request, ReplyPtr reply) {
 }
 
 HttpResponse Api::Fault(int status, std::string_view message) {
-  const std::string_view code = status == 413   ? "too_large"
-                                : status == 408 ? "timeout"
-                                : status == 503 ? "busy"
-                                                : "bad_http";
+  const std::string_view code = status == 413 || status == 431 ? "too_large"
+                                : status == 408                ? "deadline"
+                                : status == 503                ? "busy"
+                                                               : "bad_input";
   return ToResponse(ApiError(status, std::string(code), std::string(message)));
 }
 
@@ -237,7 +240,8 @@ HttpResponse Api::Models(const HttpRequest& request) const {
   if (request.path.starts_with(kModelsPath)) {
     try {
       return JsonResponse(DescribeModel(*model(), model()->NameFor(request.path.substr(kModelsPath.size()))));
-    } catch (const ApiError& error) {
+    } catch (ApiError& error) {
+      error.param.clear();
       return ToResponse(error);
     }
   }

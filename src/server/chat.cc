@@ -29,6 +29,7 @@ void TakeMaxTokens(Fields& fields, std::initializer_list<std::string_view> names
 
 // A message's content: its text and its picture.
 struct Content {
+  std::string path;
   std::string text;
   std::optional<PictureValue> picture;
   std::string text_path;
@@ -49,12 +50,12 @@ void TakeImageUrl(const Json& value, const std::string& path, bool allow_remote,
 }
 
 Content ReadContent(const Json& value, const std::string& path, bool allow_remote) {
-  Content content{.text_path = path};
+  Content content{.path = path, .text_path = path};
   if (value.is_string()) {
     content.text = value.as_string();
     return content;
   }
-  if (!value.is_array()) throw FieldError(path, "wanted a string or a list of parts, found " + Describe(value));
+  if (!value.is_array()) throw FieldError(path, "wanted a string or an array of parts, found " + Describe(value));
   for (size_t i = 0; i < value.as_array().size(); ++i) {
     Fields part(value.as_array()[i], path + "[" + std::to_string(i) + "]");
     const std::string type = part.OneOf("type", {"text", "image_url"}).value_or("");
@@ -74,7 +75,7 @@ Content ReadContent(const Json& value, const std::string& path, bool allow_remot
 
 Content ReadMessages(const Json& messages, bool allow_remote) {
   if (!messages.is_array() || messages.as_array().empty())
-    throw FieldError("messages", "wanted a list of one message, found " + Describe(messages));
+    throw FieldError("messages", "wanted an array of one message, found " + Describe(messages));
   std::optional<Content> content;
   for (size_t i = 0; i < messages.as_array().size(); ++i) {
     Fields message(messages.as_array()[i], "messages[" + std::to_string(i) + "]");
@@ -88,8 +89,8 @@ Content ReadMessages(const Json& messages, bool allow_remote) {
       throw FieldError(message.path(), "wanted one user message, found " + std::to_string(messages.as_array().size()),
                        "send a request for each page");
     message.Take("name");
-    content =
-        ReadContent(message.Require("content", "a string or a list of parts"), message.PathOf("content"), allow_remote);
+    content = ReadContent(message.Require("content", "a string or an array of parts"), message.PathOf("content"),
+                          allow_remote);
     message.Finish();
   }
   return std::move(*content);
@@ -259,11 +260,11 @@ class CompletionAnswer : public Answer {
 
 void CheckPictures(const Content& content) {
   if (content.pictures == 0)
-    throw FieldError(content.text_path, "wanted a picture beside the text, found none",
+    throw FieldError(content.path, "wanted a picture beside the text, found none",
                      "the model reads pictures: add a part of type image_url");
   if (content.pictures > 1)
-    throw FieldError(content.text_path.substr(0, content.text_path.find("content") + 7),
-                     "wanted 1 picture, found " + std::to_string(content.pictures), "send a request for each page");
+    throw FieldError(content.path, "wanted 1 picture, found " + std::to_string(content.pictures),
+                     "send a request for each page");
 }
 
 }  // namespace
@@ -281,7 +282,7 @@ PageRequest ReadChatRequest(const Json& body, const ServedModel& model, bool all
   }
   CheckLogprobs(request);
   fields.AcceptNeutral(kNeutral);
-  Content content = ReadMessages(fields.Require("messages", "a list of one message"), allow_remote);
+  Content content = ReadMessages(fields.Require("messages", "an array of one message"), allow_remote);
   fields.Finish();
   CheckPictures(content);
   request.picture = std::move(*content.picture);

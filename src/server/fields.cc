@@ -24,15 +24,18 @@ std::string Written(double value) {
 }  // namespace
 
 std::string Describe(const Json& value) {
-  const std::string text = value.Dump();
-  return text.size() <= kMostShown ? text : value.type_name();
+  const std::string type = value.type_name(), text = value.Dump();
+  if (value.is_object() || value.is_array() || value.is_null() || text.size() > kMostShown) return type;
+  return value.is_bool() ? text : "the" + type.substr(type.find(' ')) + " " + text;
 }
 
-Json ParseBody(const HttpRequest& request) {
+Json ParseBody(const HttpRequest& request, std::string_view other_type) {
   const std::string type = MediaType(request.Header("Content-Type"));
   if (type != "application/json")
     throw ApiError(415, "unsupported_media_type",
-                   "wanted Content-Type: application/json, found " + (type.empty() ? "none" : "\"" + type + "\""));
+                   "wanted Content-Type: application/json" +
+                       (other_type.empty() ? "" : " or " + std::string(other_type)) + ", found " +
+                       (type.empty() ? "none" : "\"" + type + "\""));
   try {
     Json body = Json::Parse(request.body, "");
     if (!body.is_object()) throw FieldError("", "wanted an object, found " + Describe(body));
@@ -109,8 +112,12 @@ std::optional<std::string> Fields::OneOf(std::string_view name, std::initializer
   throw FieldError(PathOf(name), "wanted one of " + list + ", found " + Describe(*value));
 }
 
-void Fields::Accept(std::span<const std::string_view> names) {
-  for (const std::string_view name : names) Take(name);
+void Fields::Accept(std::span<const Accepted> fields) {
+  for (const auto& [name, type] : fields) {
+    const Json* value = Take(name);
+    if (value && value->type_name() != type)
+      throw FieldError(PathOf(name), "wanted " + std::string(type) + ", found " + Describe(*value));
+  }
 }
 
 void Fields::AcceptNeutral(std::span<const Neutral> fields) {
@@ -133,7 +140,9 @@ void Fields::Refuse(std::span<const Refusal> fields) {
 
 void Fields::Finish() const {
   for (const auto& [name, value] : object_.as_object())
-    if (!taken_.contains(name)) throw FieldError(PathOf(name), "there is no such field", "docs/api.md lists them");
+    if (!taken_.contains(name))
+      throw FieldError(PathOf(name), "there is no field \"" + RepairUtf8(name.substr(0, kMostShown)) + "\"",
+                       "docs/api.md lists those there are");
 }
 
 }  // namespace quire

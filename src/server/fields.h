@@ -31,8 +31,12 @@ class Fields {
   std::optional<double> Number(std::string_view name, double least, double most);
   std::optional<std::string> OneOf(std::string_view name, std::initializer_list<std::string_view> choices);
 
-  // Fields that clients send and that change nothing here.
-  void Accept(std::span<const std::string_view> names);
+  // A field that clients send and that changes nothing here.
+  struct Accepted {
+    std::string_view name;
+    std::string_view type;  // as Json::type_name has it
+  };
+  void Accept(std::span<const Accepted> fields);
   // A field that is good only with this value.
   struct Neutral {
     std::string_view name;
@@ -53,9 +57,10 @@ class Fields {
   std::set<std::string, std::less<>> taken_;
 };
 
-// A request's body as JSON. Throws ApiError: 415 for another Content-Type, 400 for what is no JSON object.
+// A request's body as JSON. other_type: what the endpoint takes too, for the message. Throws ApiError: 415 for another
+// Content-Type, 400 for what is no JSON object.
 struct HttpRequest;
-Json ParseBody(const HttpRequest& request);
+Json ParseBody(const HttpRequest& request, std::string_view other_type = {});
 
 // "a number", "\"abc\"": what was found, short enough for a message.
 std::string Describe(const Json& value);

@@ -10,7 +10,7 @@
 #include <condition_variable>
 #include <deque>
 #include <filesystem>
-#include <future>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -33,6 +33,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 16 << 10;
+constexpr int kSendBufferBytes = 128 << 10;  // of the system: a client that does not read is noticed after these
 constexpr size_t kMostPipelinedBytes = 256 << 10;          // read while a reply is under way
 constexpr auto kLinger = std::chrono::milliseconds(1000);  // for a client to read a reply that comes before its body
 
@@ -305,6 +306,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     const auto client = stream_.socket().remote_endpoint(ignored);
     client_ = client.address().to_string();
     stream_.socket().set_option(tcp::no_delay(true), ignored);
+    stream_.socket().set_option(asio::socket_base::send_buffer_size(kSendBufferBytes), ignored);
     server_.all_.insert(this);
     server_.handler_.OnConnections(++server_.connections_);
   }
@@ -401,14 +403,18 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     co_return !error;
   }
 
-  // Feeds the parser until done() or a fault.
+  // Feeds the parser until done() or a fault. most_bytes: of a header; a body has its limit in the parser.
   template <typename Done>
-  awaitable<std::optional<Fault>> Parse(Parser& parser, Clock::time_point until, std::string_view what, Done done) {
+  awaitable<std::optional<Fault>> Parse(Parser& parser, Clock::time_point until, std::string_view what,
+                                        int64_t most_bytes, Done done) {
+    int64_t parsed_bytes = 0;
     while (!done()) {
       if (in_.size() > 0) {
         error_code error;
         const size_t used = parser.put(in_.cdata(), error);
         Consume(used);
+        parsed_bytes += static_cast<int64_t>(used);
+        if (parsed_bytes > most_bytes) co_return FaultOf(http::error::header_limit);
         if (error == http::error::need_more) {
           error = {};
           if (used > 0 && !done() && in_.size() > 0) continue;
@@ -459,7 +465,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     parser->header_limit(static_cast<uint32_t>(limits.max_header_bytes));
     parser->body_limit(static_cast<uint64_t>(limits.max_body_bytes));
     parser->eager(false);
-    auto fault = co_await Parse(*parser, request->received + limits.header_timeout, "header",
+    auto fault = co_await Parse(*parser, request->received + limits.header_timeout, "header", limits.max_header_bytes,
                                 [&] { return parser->is_header_done(); });
     if (!fault) fault = Head(*parser, *request);
     if (fault) co_return co_await Refuse(*request, *fault);
@@ -499,8 +505,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       if (!co_await Send("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
     most_buffered_ = 1 << 20;
     parser.eager(true);
-    const auto fault =
-        co_await Parse(parser, request->received + limits.body_timeout, "body", [&] { return parser.is_done(); });
+    const auto fault = co_await Parse(parser, request->received + limits.body_timeout, "body",
+                                      std::numeric_limits<int64_t>::max(), [&] { return parser.is_done(); });
     if (fault) co_return co_await Refuse(*request, *fault);
     if (!parser.content_length()) share.Grow(static_cast<int64_t>(parser.get().body().size()));
     request->body = std::move(parser.get().body());

@@ -72,13 +72,13 @@ std::vector<int> TakePages(const Json& value) {
 
 PictureValue TakeDocument(const Json& value, bool allow_remote) {
   Fields document(value, "document");
-  const std::string type = document.OneOf("type", {"image_url", "document_url"}).value_or("");
+  const auto type = document.OneOf("type", {"image_url", "document_url"});
   constexpr std::array<Fields::Refusal, 1> kNoFiles = {{{"file_id", "there are no stored files: use image_url"}}};
   document.Refuse(kNoFiles);
   document.Take("document_name");
-  const std::string name = type.empty() ? (document.Take("document_url") ? "document_url" : "image_url") : type;
-  const Json& url = document.Require(name, "a picture");
-  const std::string path = document.PathOf(name);
+  if (!type) throw FieldError(document.PathOf("type"), "wanted \"image_url\" or \"document_url\", found nothing");
+  const Json& url = document.Require(*type, "a picture");
+  const std::string path = document.PathOf(*type);
   document.Finish();
   if (!url.is_object()) return TakePicture(url, path, allow_remote);
   Fields inner(url, path);
@@ -160,8 +160,7 @@ Json PageJson(const OcrRequest& request, int index, const PageRecord& record, co
                                 {"top_left_x", box.px[0]},
                                 {"top_left_y", box.px[1]},
                                 {"bottom_right_x", box.px[2]},
-                                {"bottom_right_y", box.px[3]},
-                                {"image_base64", Json()}};
+                                {"bottom_right_y", box.px[3]}};
       if (request.include_images && image && rect.width_px > 0 && rect.height_px > 0)
         entry.Set("image_base64", "data:image/jpeg;base64," + EncodeBase64(EncodeJpeg(Crop(*image, rect))));
       images.push_back(std::move(entry));
@@ -197,7 +196,7 @@ OcrRequest ReadOcrRequest(const HttpRequest& request, const ServedModel& model, 
     if (file->content.empty()) throw FieldError("file", "wanted a picture, found no bytes");
     ocr.page.picture = {.path = "file", .bytes = {file->content.begin(), file->content.end()}};
   } else {
-    const Json body = ParseBody(request);
+    const Json body = ParseBody(request, "multipart/form-data");
     Fields fields(body, "");
     TakeOcrFields(fields, model, &ocr);
     const Json& document = fields.Require("document", "an object with a picture");
@@ -233,7 +232,7 @@ void ReadDocument(const OcrRequest& request, const WorkTools& tools, const WorkC
     } else {
       for (int page = 0; page < count; ++page) wanted.push_back(page);
       if (count > limits.max_pages)
-        throw Error(ErrorKind::kTooLarge,
+        throw Error(ErrorKind::kUsage,
                     "wanted at most " + std::to_string(limits.max_pages) + " pages, found " + std::to_string(count),
                     path, "name some in pages");
     }

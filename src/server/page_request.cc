@@ -5,8 +5,10 @@
 #include <limits>
 #include <utility>
 
+#include "base/utf8.h"
 #include "server/api_error.h"
 #include "server/base64.h"
+#include "server/multipart.h"
 
 namespace quire {
 namespace {
@@ -14,7 +16,7 @@ namespace {
 constexpr int kMost = std::numeric_limits<int>::max();
 constexpr int kMostStops = 4;
 constexpr size_t kMostStopBytes = 1000;
-constexpr double kMostSeconds = 1e6;
+constexpr double kLeastSeconds = 0.001, kMostSeconds = 1e6;
 
 bool StartsWithNoCase(std::string_view text, std::string_view start) {
   return text.size() >= start.size() && std::equal(start.begin(), start.end(), text.begin(), [](char a, char b) {
@@ -27,16 +29,16 @@ std::vector<std::string> TakeStops(Fields& fields) {
   if (!value) return {};
   std::vector<std::string> stops;
   const std::string path = fields.PathOf("stop");
-  auto add = [&](const Json& item) {
+  auto add = [&](const Json& item, const std::string& where) {
     if (!item.is_string() || item.as_string().empty() || item.as_string().size() > kMostStopBytes)
-      throw FieldError(path,
+      throw FieldError(where,
                        "wanted strings of 1 to " + std::to_string(kMostStopBytes) + " bytes, found " + Describe(item));
     stops.push_back(item.as_string());
   };
   if (value->is_array()) {
-    for (const Json& item : value->as_array()) add(item);
+    for (const Json& item : value->as_array()) add(item, path + "[" + std::to_string(stops.size()) + "]");
   } else {
-    add(*value);
+    add(*value, path);
   }
   if (stops.size() > kMostStops)
     throw FieldError(
@@ -52,7 +54,7 @@ void TakeXargs(const Json& value, const std::string& path, const ServedModel& mo
   if (const auto window = fields.Int("window_size", 0, kMost)) guard->ngram_window = static_cast<int>(*window);
   if (const Json* ids = fields.Take("whitelist_token_ids")) {
     const std::string where = fields.PathOf("whitelist_token_ids");
-    if (!ids->is_array()) throw FieldError(where, "wanted a list of token ids, found " + Describe(*ids));
+    if (!ids->is_array()) throw FieldError(where, "wanted an array of token ids, found " + Describe(*ids));
     guard->whitelist.clear();
     for (const Json& id : ids->as_array()) {
       const bool known = id.is_int() && id.as_int() >= 0 && id.as_int() < static_cast<int64_t>(tokenizer.size()) &&
@@ -67,9 +69,15 @@ void TakeXargs(const Json& value, const std::string& path, const ServedModel& mo
 }
 
 // Without effect on what is read.
-constexpr std::array<std::string_view, 8> kAccepted = {
-    "user",     "safety_identifier", "prompt_cache_key",    "prompt_cache_retention",
-    "metadata", "service_tier",      "parallel_tool_calls", "request_id"};
+constexpr std::array<Fields::Accepted, 7> kAccepted = {{
+    {"user", "a string"},
+    {"safety_identifier", "a string"},
+    {"prompt_cache_key", "a string"},
+    {"prompt_cache_retention", "a string"},
+    {"request_id", "a string"},
+    {"metadata", "an object"},
+    {"parallel_tool_calls", "a boolean"},
+}};
 
 constexpr std::array<Fields::Neutral, 19> kNeutral = {{
     {"n", "1"},
@@ -146,6 +154,9 @@ PictureValue TakePicture(const Json& value, std::string path, bool allow_remote)
     const std::string_view head = text.substr(0, comma);
     if (comma == text.npos || !head.ends_with(";base64"))
       throw FieldError(picture.path, "wanted a data URI in base64: data:image/png;base64,...");
+    const std::string type = MediaType(head.substr(5));
+    if (!type.empty() && !type.starts_with("image/") && type != "application/octet-stream" && type != "application/pdf")
+      throw FieldError(picture.path, "wanted a data URI of a picture, found one of " + RepairUtf8(type.substr(0, 60)));
     base64 = text.substr(comma + 1);
   } else if (const size_t colon = text.substr(0, 12).find(':'); colon != text.npos) {
     throw FieldError(picture.path, "wanted a picture as a data URI or base64, found a URI of the scheme \"" +
@@ -183,7 +194,7 @@ void TakeQuire(const Json& value, const std::string& path, const ServedModel& mo
   if (const auto window = fields.Int("ngram_window", 0, kMost)) read.guard.ngram_window = static_cast<int>(*window);
   if (const auto detect = fields.Bool("detect_loops")) read.detect_loops = *detect;
   if (const auto skip = fields.Bool("skip_blank")) read.skip_blank = *skip;
-  if (const auto timeout = fields.Number("timeout_s", 0, kMostSeconds)) request->timeout_s = *timeout;
+  if (const auto timeout = fields.Number("timeout_s", kLeastSeconds, kMostSeconds)) request->timeout_s = *timeout;
   if (const auto priority = fields.Int("priority", -1000, 1000)) read.priority = static_cast<int>(*priority);
   fields.Finish();
 }
@@ -204,6 +215,7 @@ void TakeShared(Fields& fields, const ServedModel& model, PageRequest* request, 
   if (const Json* quire = fields.Take("quire")) TakeQuire(*quire, fields.PathOf("quire"), model, request, image);
   if (read.guard.ngram_window == 0 && !read.guard.whole_sequence) read.guard.ngram_size = 0;
   fields.Accept(kAccepted);
+  fields.OneOf("service_tier", {"auto", "default"});
   fields.AcceptNeutral(kNeutral);
   fields.Refuse(kRefused);
 }
@@ -230,7 +242,8 @@ void SetPromptAndCheck(std::string text, const ServedModel& model, PageRequest* 
   try {
     model.reader().Check(read);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kUsage) throw;
+    // A prompt longer than the context is too large, and a request that never can be served.
+    if (error.kind() != ErrorKind::kUsage && error.kind() != ErrorKind::kTooLarge) throw;
     const bool of_prompt = error.where().empty() || error.where() == "prompt";
     throw FieldError(of_prompt ? request->text_path : quire + error.where(), error.message(), error.hint());
   }

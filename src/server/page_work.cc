@@ -110,14 +110,15 @@ PictureFile OpenPicture(const PictureValue& picture, const WorkTools& tools, con
     fetched = tools.remote->Fetch(picture.url, picture.path, [&] { return context.reply->gone(); });
   const std::span<const uint8_t> bytes = picture.url.empty() ? picture.bytes : fetched;
   if (IsPdf(bytes))
-    throw Error(ErrorKind::kUnsupported, "PDF documents cannot be read yet", picture.path,
-                "send each page as a picture: pdftoppm -r 144 -png FILE page");
+    throw ApiError(501, "unsupported",
+                   "PDF documents cannot be read yet (send each page as a picture: pdftoppm -r 144 -png FILE page)",
+                   picture.path);
   return PictureFile::FromBytes(bytes, picture.path);
 }
 
 ApiError PictureError(const Error& error, const std::string& path) {
-  ApiError api(error);
-  if (error.kind() == ErrorKind::kUnsupported && error.where() != path) api.status = 400;
+  const bool no_picture = error.kind() == ErrorKind::kUnsupported;
+  ApiError api(no_picture ? Error(ErrorKind::kBadInput, error.message(), path, error.hint()) : error);
   if (api.param.empty() || error.kind() == ErrorKind::kBadInput) api.param = path;
   return api;
 }
@@ -153,7 +154,11 @@ void ReadPage(const PageRequest& request, const WorkTools& tools, const WorkCont
     record.times_ms.insert(record.times_ms.begin(), {"decode_picture", decode_ms});
     tools.metrics.CountPage(record);
     if (context.reply->gone()) return;
-    if (record.error) throw ApiError(Error(record.error->kind, record.error->message));
+    if (record.error) {
+      // What is too large here is the prompt: with the picture's tokens it does not fit.
+      const bool too_long = record.error->kind == ErrorKind::kTooLarge;
+      throw ApiError(Error(too_long ? ErrorKind::kUsage : record.error->kind, record.error->message));
+    }
     output.Finish(record);
     answer.End(record);
   } catch (...) {

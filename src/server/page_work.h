@@ -48,7 +48,8 @@ struct WorkContext {
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
-// The picture's bytes, fetched where they must be, for the decode process. Throws Error with the field as `where`.
+// The picture's bytes, fetched where they must be, for the decode process. Throws Error with the field as `where`, and
+// ApiError for a PDF.
 PictureFile OpenPicture(const PictureValue& picture, const WorkTools& tools, const WorkContext& context);
 
 // A decoder's error as an error of the field: what is no picture is a wrong request.

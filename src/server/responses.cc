@@ -41,7 +41,7 @@ void ReadMessage(const Json& value, const std::string& path, bool allow_remote, 
     throw FieldError(message.PathOf("role"),
                      "wanted \"user\", found " + (role.empty() ? "nothing" : "\"" + role + "\""),
                      "the model has no system prompt and no conversation: send one user message");
-  const Json& content = message.Require("content", "a list of parts");
+  const Json& content = message.Require("content", "an array of parts");
   const std::string content_path = message.PathOf("content");
   message.Finish();
   input->text_path = content_path;
@@ -49,7 +49,7 @@ void ReadMessage(const Json& value, const std::string& path, bool allow_remote, 
     input->text = content.as_string();
     return;
   }
-  if (!content.is_array()) throw FieldError(content_path, "wanted a list of parts, found " + Describe(content));
+  if (!content.is_array()) throw FieldError(content_path, "wanted an array of parts, found " + Describe(content));
   for (size_t i = 0; i < content.as_array().size(); ++i) {
     Fields part(content.as_array()[i], content_path + "[" + std::to_string(i) + "]");
     const std::string type = part.OneOf("type", {"input_text", "input_image"}).value_or("");
@@ -79,7 +79,7 @@ Input ReadInput(const Json& value, bool allow_remote) {
     throw FieldError("input", "wanted one user message, found " + std::to_string(value.as_array().size()) + " items",
                      "send a request for each page");
   } else {
-    throw FieldError("input", "wanted a list of one message, found " + Describe(value));
+    throw FieldError("input", "wanted an array of one message, found " + Describe(value));
   }
   if (input.pictures == 0)
     throw FieldError(input.text_path, "wanted a picture beside the text, found none",
@@ -225,7 +225,7 @@ void TakeText(Fields& fields) {
 void TakeInclude(Fields& fields, PageRequest* request) {
   const Json* include = fields.Take("include");
   if (!include) return;
-  if (!include->is_array()) throw FieldError("include", "wanted a list, found " + Describe(*include));
+  if (!include->is_array()) throw FieldError("include", "wanted an array, found " + Describe(*include));
   for (const Json& item : include->as_array()) {
     if (item != Json("message.output_text.logprobs"))
       throw FieldError("include", "wanted only \"message.output_text.logprobs\", found " + Describe(item));
@@ -250,14 +250,11 @@ PageRequest ReadResponsesRequest(const Json& body, const ServedModel& model, boo
   if (request.logprobs && request.output != OutputForm::kRaw)
     throw FieldError("include", "probabilities are only of the raw text, found another quire.output");
   TakeText(fields);
-  if (const Json* metadata = fields.Take("metadata")) {
-    if (!metadata->is_object()) throw FieldError("metadata", "wanted an object, found " + Describe(*metadata));
-    request.metadata = *metadata;
-  }
+  if (const Json* metadata = fields.Take("metadata")) request.metadata = *metadata;
   fields.OneOf("truncation", {"disabled", "auto"});
   fields.AcceptNeutral(kNeutral);
   fields.Refuse(kRefused);
-  Input input = ReadInput(fields.Require("input", "a list of one message"), allow_remote);
+  Input input = ReadInput(fields.Require("input", "an array of one message"), allow_remote);
   fields.Finish();
   request.picture = std::move(*input.picture);
   request.text_path = input.text_path;

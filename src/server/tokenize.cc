@@ -39,9 +39,9 @@ Json Tokenize(const Json& body, const ServedModel& model) {
 Json Detokenize(const Json& body, const ServedModel& model) {
   Fields fields(body, "");
   model.NameFor(fields.String("model").value_or(""));
-  const Json& tokens = fields.Require("tokens", "a list of token ids");
+  const Json& tokens = fields.Require("tokens", "an array of token ids");
   fields.Finish();
-  if (!tokens.is_array()) throw FieldError("tokens", "wanted a list of token ids, found " + Describe(tokens));
+  if (!tokens.is_array()) throw FieldError("tokens", "wanted an array of token ids, found " + Describe(tokens));
   const Tokenizer& tokenizer = model.session->tokenizer();
   std::vector<int32_t> ids;
   for (const Json& token : tokens.as_array()) {

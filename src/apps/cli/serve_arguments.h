@@ -1,6 +1,8 @@
 // What `quire serve` was asked for.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,5 +22,8 @@ struct ServeArguments {
 
 // The options of the subcommand; parsing fills *arguments, which must live as long as the command.
 void AddServeOptions(CLI::App* command, ServeArguments* arguments);
+
+// Serves what `load` gives until a signal ends it; returns the exit code. To be called before any thread is started.
+int RunServer(const ServeArguments& arguments, const std::function<std::unique_ptr<ServedModel>()>& load);
 
 }  // namespace quire::cli

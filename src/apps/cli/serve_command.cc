@@ -56,23 +56,29 @@ std::string Ready(const ServedModel& model) {
          ", loaded in " + std::to_string(static_cast<int64_t>(model.session->load_ms())) + " ms";
 }
 
-int Serve(ServeArguments& arguments) {
-  const Signals signals;
+int Serve(const ServeArguments& arguments) {
   const ModelChoice choice = ChooseModel(arguments.machine.model);
-  SetLogSink([](LogLevel, std::string_view text) { PrintNote(text); });
-  std::signal(SIGPIPE, SIG_IGN);
-  arguments.server.api.workers = 2 * arguments.engine.max_sequences + 2;
+  if (choice.by_default)
+    PrintNote("no model was named: serving the small one that comes with quire (clean Latin print)");
+  return RunServer(arguments, [&] { return Load(arguments, choice); });
+}
 
-  Server server(arguments.server, [&] {
-    auto model = Load(arguments, choice);
+}  // namespace
+
+int RunServer(const ServeArguments& arguments, const std::function<std::unique_ptr<ServedModel>()>& load) {
+  const Signals signals;
+  std::signal(SIGPIPE, SIG_IGN);
+  SetLogSink([](LogLevel, std::string_view text) { PrintNote(text); });
+  ServerOptions options = arguments.server;
+  options.api.workers = 2 * arguments.engine.max_sequences + 2;
+  Server server(options, [&] {
+    auto model = load();
     PrintNote(Ready(*model));
     return model;
   });
-  const bool tls = !arguments.server.http.tls_certificate.empty();
-  PrintNote("listening on " + std::string(tls ? "https" : "http") + "://" + arguments.server.http.host + ":" +
+  const bool tls = !options.http.tls_certificate.empty();
+  PrintNote("listening on " + std::string(tls ? "https" : "http") + "://" + options.http.host + ":" +
             std::to_string(server.port()));
-  if (choice.by_default)
-    PrintNote("no model was named: serving the small one that comes with quire (clean Latin print)");
 
   for (bool loaded = false;;) {
     const int signal = signals.Next(kLookAgain);
@@ -97,8 +103,6 @@ int Serve(ServeArguments& arguments) {
   }
   return 0;
 }
-
-}  // namespace
 
 void AddServeCommand(CLI::App& app, int* exit_code) {
   CLI::App* command =
