@@ -29,7 +29,7 @@ class Session {
   Session(std::unique_ptr<Tokenizer> tokenizer, std::unique_ptr<Engine> engine, ModelCard card, std::string model_name);
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  Engine& engine() { return *engine_; }
+  Engine& engine() const { return *engine_; }
   const PageReader& reader() const { return *reader_; }
   const std::string& model_name() const { return reader_->model_name(); }
   double load_ms() const { return load_ms_; }

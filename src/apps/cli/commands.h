@@ -9,6 +9,7 @@ namespace quire::cli {
 
 void AddReadCommand(CLI::App& app, int* exit_code);
 void AddServeCommand(CLI::App& app, int* exit_code);  // with QUIRE_HAS_SERVER
+void AddBenchCommand(CLI::App& app, int* exit_code);  // with QUIRE_HAS_SERVER
 void AddInspectCommand(CLI::App& app, int* exit_code);
 
 }  // namespace quire::cli

@@ -49,6 +49,7 @@ int Run(int argc, char** argv) {
   AddReadCommand(app, &exit_code);
 #ifdef QUIRE_HAS_SERVER
   AddServeCommand(app, &exit_code);
+  AddBenchCommand(app, &exit_code);
 #endif
   AddInspectCommand(app, &exit_code);
   if (argc <= 1) {

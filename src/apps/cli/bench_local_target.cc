@@ -1,0 +1,82 @@
+#include <filesystem>
+
+#include "apps/cli/bench_target.h"
+#include "apps/cli/model_choice.h"
+#include "document/session.h"
+#include "image/decoder_client.h"
+
+namespace quire::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+int64_t WeightBytes(const std::string& folder) {
+  int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors") bytes += static_cast<int64_t>(entry.file_size());
+  return bytes;
+}
+
+class LocalTarget : public BenchTarget {
+ public:
+  LocalTarget(const MachineArguments& machine, int max_sequences)
+      : folder_(ChooseModel(machine.model).folder),
+        session_(folder_, MakeBackend(machine), {.max_sequences = max_sequences}) {}
+
+  BenchAnswer Ask(const BenchQuestion& question) override {
+    struct FirstToken : ReadListener {
+      explicit FirstToken(Clock::time_point begun) : start(begun) {}
+      void OnToken(size_t /*part*/, const TokenEvent& /*token*/) override {
+        if (ms == 0) ms = MsSince(start);
+      }
+      Clock::time_point start;
+      double ms = 0;
+    };
+    BenchAnswer answer;
+    const auto start = Clock::now();
+    try {
+      const DecodedPage page =
+          decoders_.Decode(PictureFile::FromBytes(question.picture->bytes, question.picture->name));
+      ReadOptions options = session_.reader().DefaultOptions();
+      options.task = question.task;
+      if (!question.prompt.empty()) options.prompt = question.prompt;
+      options.mode = question.mode;
+      options.max_tokens = question.max_tokens;
+      FirstToken first(start);
+      const PageRecord record = session_.reader().Read(page.image, question.picture->name, 1, options, &first);
+      if (record.error) answer.error = record.error->message;
+      answer.first_token_ms = first.ms;
+      answer.prompt_tokens = record.prompt_tokens;
+      answer.output_tokens = record.output_tokens;
+    } catch (const Error& error) {
+      answer.error = error.what();
+    }
+    answer.total_ms = MsSince(start);
+    return answer;
+  }
+
+  std::string Describe() const override {
+    const BackendInfo& backend = session_.engine().backend_info();
+    return session_.model_name() + ", " + backend.name + ", " + std::string(Name(backend.dtype));
+  }
+  std::optional<StartUp> start_up() const override {
+    return StartUp{session_.load_ms(), WeightBytes(folder_), session_.engine().stats().kv_pages * kPageTokens};
+  }
+
+ private:
+  std::string folder_;
+  Session session_;
+  DecodePool decoders_;
+};
+
+}  // namespace
+
+std::unique_ptr<BenchTarget> MakeLocalTarget(const MachineArguments& machine, int max_sequences) {
+  return std::make_unique<LocalTarget>(machine, max_sequences);
+}
+
+}  // namespace quire::cli
