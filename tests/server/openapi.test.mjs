@@ -20,7 +20,9 @@ function isValid(schema, value) {
   return ajv.validate({ $ref: `api#/$defs/${schema}` }, value);
 }
 function assertValid(schema, value) {
-  assert.ok(isValid(schema, value), `${schema}: ${ajv.errorsText(ajv.errors, { separator: '\n' })}\n${JSON.stringify(value).slice(0, 3000)}`);
+  if (isValid(schema, value)) return;
+  const errors = ajv.errors.map(({ instancePath, message, params }) => `${instancePath} ${message} ${JSON.stringify(params)}`);
+  assert.fail(`${schema}:\n${errors.join('\n')}\n${JSON.stringify(value).slice(0, 3000)}`);
 }
 
 const nameOf = (reference) => reference.$ref?.split('/').at(-1);
