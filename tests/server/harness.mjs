@@ -139,9 +139,9 @@ export class Server {
     return (await this.get('/v1/models')).json.data[0].id;
   }
 
-  // Resident memory in kB.
-  rssKb() {
-    return Number(readFileSync(`/proc/${this.pid}/status`, 'utf8').match(/^VmRSS:\s+(\d+) kB/m)[1]);
+  // Resident memory in kB; field VmHWM: the most that it has been.
+  rssKb(field = 'VmRSS') {
+    return Number(readFileSync(`/proc/${this.pid}/status`, 'utf8').match(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm'))[1]);
   }
 }
 
