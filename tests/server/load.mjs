@@ -179,13 +179,13 @@ function watchHealth(server) {
 const round = (value) => Math.round(value * 100) / 100;
 const openFiles = (server) => readdirSync(`/proc/${server.pid}/fd`).length;
 
-// All that the server held for clients is free again.
-async function settled(server) {
+// All that the server held for clients is free again; kept: connections that stay.
+async function settled(server, kept = 0) {
   return until('all free', async () => {
     const { text } = await server.get('/metrics');
     const state = Object.fromEntries(['running', 'waiting'].map((name) => [name, metricOf(text, `quire_requests_${name}`)]));
     state.kv_pages_used = metricOf(text, 'quire_kv_pages_used');
-    state.connections = metricOf(text, 'quire_connections') - 1;  // this one
+    state.connections = metricOf(text, 'quire_connections') - 1 - kept;  // 1: this one
     return Object.values(state).every((value) => value <= 0) && state;
   }, 60_000);
 }
@@ -285,7 +285,8 @@ async function soak(server, jobs, { requests, concurrent, random, slopeLimitKb }
         await ask(index);
       }
     }));
-    rss.push([end, server.rssKb()]);  // nothing runs: what is left is what is kept
+    await settled(server, concurrent + 1);  // 1: of the health's thread
+    rss.push([end, server.rssKb()]);
   }
   clients.forEach((client) => client.socket.destroy());
   const seconds = (performance.now() - start) / 1000;
@@ -310,7 +311,7 @@ async function main() {
   const server = await Server.start([
     '--max-queue', clients + concurrent, '--max-sequences', 16, '--header-timeout', 5, '--body-timeout', 20, '--write-timeout', 5,
     ...(values.real ? [] : ['--step-ms', number('step-ms', 1), '--script-tokens', 40]),
-  ], { real: values.real });
+  ], { real: values.real, env: { MALLOC_MMAP_THRESHOLD_: '262144' } });  // what is freed goes back: its memory is what it holds
   const patience = setTimeout(() => {
     console.error(`not done within ${number('patience-s', 900)} s`);
     process.exit(1);
