@@ -147,7 +147,7 @@ describe('bad input', () => {
     },
     'guard by name': { quire: { mode: 'base', guard: 'official-pdf' } },
     'guard as vLLM has it': { vllm_xargs: { ngram_size: 30, window_size: 90, whitelist_token_ids: [17, 42] } },
-    'no guard, loops kept': { quire: { mode: 'base', guard: 'off', detect_loops: false, skip_blank: false, max_tiles: 0, timeout_s: 0, priority: -3 } },
+    'no guard, loops kept': { quire: { mode: 'base', guard: 'off', detect_loops: false, skip_blank: false, max_tiles: 0, timeout_s: 60, priority: -3 } },
     'top_k -1, seed, priority': { top_k: -1, seed: 7, priority: 5 },
     'more tokens than the context leaves': { max_tokens: 1_000_000 },
   };

@@ -447,7 +447,7 @@ describe('the shipped model', () => {
     }
     const one = await server.post('/v1/ocr', { ...body, include_image_base64: false, image_limit: 1 });
     assert.equal(one.json.pages[0].images.length, 1);
-    assert.equal(one.json.pages[0].images[0].image_base64, null);
+    assert.equal(one.json.pages[0].images[0].image_base64, undefined);
     const large = await server.post('/v1/ocr', { ...body, image_min_size: 5000 });
     assert.deepEqual(large.json.pages[0].images, []);
   });
