@@ -115,7 +115,7 @@ describe('chat', () => {
       return (await client.chat.completions.create({ model, ...body })).usage.prompt_tokens;
     };
     assert.ok(await ask('<image>\nFree OCR. ') > 257);
-    assert.equal(await ask('<image>Free OCR. '), await ask('Free OCR. '));
+    assert.equal(await ask('<image>\nFree OCR. '), await ask('Free OCR. '));
   });
 
   test('logprobs', async () => {

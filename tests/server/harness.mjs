@@ -44,10 +44,13 @@ process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));  /
 // A server in a process of its own.
 export class Server {
   // flags: after those of the command. real: over the shipped tiny model, not the scripted one. ready: wait for it.
-  static async start(flags = [], { real = false, ready = true, ca } = {}) {
+  static async start(flags = [], { real = false, ready = true, ca, env } = {}) {
     const server = new Server();
     const [program, ...rest] = commands[real ? 'real' : 'scripted'].split(' ');
-    server.child = spawn(program, [...rest, '--port', '0', ...flags.map(String)], { stdio: ['ignore', 'pipe', 'pipe'] });
+    server.child = spawn(program, [...rest, '--port', '0', ...flags.map(String)], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, ...env },
+    });
     children.add(server.child);
     server.stderr = '';
     server.stdout = '';
@@ -139,9 +142,9 @@ export class Server {
     return (await this.get('/v1/models')).json.data[0].id;
   }
 
-  // Resident memory in kB.
-  rssKb() {
-    return Number(readFileSync(`/proc/${this.pid}/status`, 'utf8').match(/^VmRSS:\s+(\d+) kB/m)[1]);
+  // Resident memory in kB; field VmHWM: the most that it has been.
+  rssKb(field = 'VmRSS') {
+    return Number(readFileSync(`/proc/${this.pid}/status`, 'utf8').match(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm'))[1]);
   }
 }
 

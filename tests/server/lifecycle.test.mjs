@@ -306,8 +306,9 @@ describe('limits in time', () => {
       const reader = net.connect(server.port, '127.0.0.1');
       reader.on('error', () => {});
       reader.pause();
-      // About 3 kB an event: more than what the system keeps for the two.
-      reader.write(rawRequest('POST', '/v1/chat/completions', streamed({ logprobs: true, top_logprobs: 20, quire: { guard: 'off', detect_loops: false } })));
+      // 6000 events of 2 kB: more than what the system keeps for the two.
+      const body = streamed({ max_tokens: 6000, logprobs: true, top_logprobs: 20, quire: { guard: 'off', detect_loops: false } });
+      reader.write(rawRequest('POST', '/v1/chat/completions', body));
       await until('open', async () => (await server.metric('quire_connections')) >= 2);
       await until('cut', async () => (await server.metric('quire_connections')) <= 1, 60_000);
       await until('free', () => isFree(server), 3000);

@@ -96,11 +96,13 @@ const forms = {
   ocr: { path: '/v1/ocr', body: ocrRequest, text: (answer) => answer.json.pages[0].markdown },
 };
 
-function makePages(real) {
+// large: some that take the server tens of megabytes each, which hides a small leak.
+function makePages(real, large) {
   if (real) {
     return ['line.png', 'table.png', 'paragraph.png'].map((name) => ({ name, bytes: readFileSync(join(sourceDir, 'samples', name)), quire: { mode: 'strips' } }));
   }
-  const sizes = [[32, 32], [100, 100], [333, 333], [640, 640], [1024, 1024], [1500, 1500], [1500, 1000], [600, 900], [64, 48], [2000, 400]];
+  const sizes = [[32, 32], [100, 100], [333, 333], [640, 640], [64, 48], [6, 300]];
+  if (large) sizes.push([1024, 1024], [1500, 1500], [1500, 1000], [600, 900], [2000, 400]);
   return sizes.flatMap(([width, height], index) => ['base', 'gundam'].map((mode) => ({
     name: `${width}x${height} ${mode}`, bytes: makePng({ width, height, red: redOfScript(index) }), quire: { mode },
   })));
@@ -177,13 +179,13 @@ function watchHealth(server) {
 const round = (value) => Math.round(value * 100) / 100;
 const openFiles = (server) => readdirSync(`/proc/${server.pid}/fd`).length;
 
-// All that the server held for clients is free again.
-async function settled(server) {
+// All that the server held for clients is free again; kept: connections that stay.
+async function settled(server, kept = 0) {
   return until('all free', async () => {
     const { text } = await server.get('/metrics');
     const state = Object.fromEntries(['running', 'waiting'].map((name) => [name, metricOf(text, `quire_requests_${name}`)]));
     state.kv_pages_used = metricOf(text, 'quire_kv_pages_used');
-    state.connections = metricOf(text, 'quire_connections') - 1;  // this one
+    state.connections = metricOf(text, 'quire_connections') - 1 - kept;  // 1: this one
     return Object.values(state).every((value) => value <= 0) && state;
   }, 60_000);
 }
@@ -256,31 +258,37 @@ async function soak(server, jobs, { requests, concurrent, random, slopeLimitKb }
   const rss = [[0, server.rssKb()]];
   const counts = { read: 0, refused: 0, left: 0 };
   const bad = rawRequest('POST', '/v1/chat/completions', { ...chatRequest(), temperature: 9 });
-  let begun = 0, ended = 0;
-  const start = performance.now();
-  const oneClient = async () => {
-    let client = new Client(server.port);
-    while (begun < requests) {
-      begun++;
-      const job = jobs[Math.floor(random() * jobs.length)];
-      const dice = random();
-      if (dice < 0.05) {
-        assert.equal((await client.ask(bad)).status, 400);
-        counts.refused++;
-      } else if (dice < 0.1) {
-        await client.ask(job.request, { leaveAfter: Math.floor(random() * 2000) });
-        client.socket.destroy();
-        client = new Client(server.port);
-        counts.left++;
-      } else {
-        check(job, await client.ask(job.request));
-        counts.read++;
-      }
-      if (++ended % sampleEvery === 0) rss.push([ended, server.rssKb()]);
+  const clients = Array.from({ length: concurrent }, () => new Client(server.port));
+  let begun = 0;
+  const ask = async (index) => {
+    const job = jobs[Math.floor(random() * jobs.length)];
+    const dice = random();
+    if (dice < 0.05) {
+      assert.equal((await clients[index].ask(bad)).status, 400);
+      counts.refused++;
+    } else if (dice < 0.1) {
+      await clients[index].ask(job.request, { leaveAfter: Math.floor(random() * 2000) });
+      clients[index].socket.destroy();
+      clients[index] = new Client(server.port);
+      counts.left++;
+    } else {
+      check(job, await clients[index].ask(job.request));
+      counts.read++;
     }
-    client.socket.destroy();
   };
-  await Promise.all(Array.from({ length: concurrent }, oneClient));
+  const start = performance.now();
+  while (begun < requests) {
+    const end = Math.min(begun + sampleEvery, requests);
+    await Promise.all(clients.map(async (_, index) => {
+      while (begun < end) {
+        begun++;
+        await ask(index);
+      }
+    }));
+    await settled(server, concurrent + 1);  // 1: of the health's thread
+    rss.push([end, server.rssKb()]);
+  }
+  clients.forEach((client) => client.socket.destroy());
   const seconds = (performance.now() - start) / 1000;
   const growth = round(slope(rss));
   const summary = { requests, concurrent, counts, seconds: round(seconds), requests_per_s: round(requests / seconds), slope_kb_per_1000: growth, rss_kb: rss };
@@ -303,12 +311,12 @@ async function main() {
   const server = await Server.start([
     '--max-queue', clients + concurrent, '--max-sequences', 16, '--header-timeout', 5, '--body-timeout', 20, '--write-timeout', 5,
     ...(values.real ? [] : ['--step-ms', number('step-ms', 1), '--script-tokens', 40]),
-  ], { real: values.real });
+  ], { real: values.real, env: { MALLOC_MMAP_THRESHOLD_: '262144' } });  // what is freed goes back: its memory is what it holds
   const patience = setTimeout(() => {
     console.error(`not done within ${number('patience-s', 900)} s`);
     process.exit(1);
   }, number('patience-s', 900) * 1000);
-  const jobs = await learn(server, makePages(values.real));
+  const jobs = await learn(server, makePages(values.real, requests === 0));
   assert.ok(new Set(jobs.map((job) => job.expected)).size > 2, 'texts differ');
   const filesBefore = openFiles(server);
   const health = watchHealth(server);
@@ -317,6 +325,7 @@ async function main() {
     : await crowd(server, jobs, { clients, random });
   summary.health = await health(number('health-limit-ms', 0));
   summary.left_over = await settled(server);
+  summary.peak_rss_kb = server.rssKb('VmHWM');
   summary.open_files = [filesBefore, openFiles(server)];
   assert.ok(summary.open_files[1] <= filesBefore + 8, `open files: ${summary.open_files}`);
   const again = new Client(server.port);

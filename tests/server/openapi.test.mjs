@@ -20,7 +20,9 @@ function isValid(schema, value) {
   return ajv.validate({ $ref: `api#/$defs/${schema}` }, value);
 }
 function assertValid(schema, value) {
-  assert.ok(isValid(schema, value), `${schema}: ${ajv.errorsText(ajv.errors, { separator: '\n' })}\n${JSON.stringify(value).slice(0, 3000)}`);
+  if (isValid(schema, value)) return;
+  const errors = ajv.errors.map(({ instancePath, message, params }) => `${instancePath} ${message} ${JSON.stringify(params)}`);
+  assert.fail(`${schema}:\n${errors.join('\n')}\n${JSON.stringify(value).slice(0, 3000)}`);
 }
 
 const nameOf = (reference) => reference.$ref?.split('/').at(-1);
@@ -55,7 +57,7 @@ describe('the file', () => {
     const bad = [
       { ...chatRequest(), colour: 1 }, { ...chatRequest(), temperature: 3 }, { ...chatRequest(), n: 2 }, { ...chatRequest(), messages: [] },
       { ...chatRequest(), tools: [{}] }, chatRequest(makePng(), { quire: { colour: 1 } }), { ...chatRequest(), stop: ['a', 'b', 'c', 'd', 'e'] },
-      { ...chatRequest(), top_p: 0 }, { ...chatRequest(), messages: [{ role: 'system', content: 'x' }] },
+      { ...chatRequest(), top_p: 2 }, { ...chatRequest(), messages: [{ role: 'system', content: 'x' }] },
     ];
     for (const body of bad) assert.ok(!isValid('ChatRequest', body), JSON.stringify(body).slice(0, 200));
     assertValid('ChatRequest', { ...chatRequest(), temperature: null, stop: null, service_tier: null, quire: null });
