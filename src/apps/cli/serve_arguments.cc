@@ -83,6 +83,20 @@ void AddEngineOptions(CLI::App* command, ServeArguments& a) {
       .Add("--context,--max-model-len", engine.context_tokens, "N",
            "Tokens of a prompt with its output (default 0: the model's)")
       ->check(AtLeast(0));
+  group
+      .AddFunction<double>("--kv-cache-gb", "GB", "Of the KV cache (default: a context a page, or half of what is free)",
+                           [&engine](double gigabytes) {
+                             engine.kv_cache_bytes = static_cast<int64_t>(gigabytes * (1 << 30));
+                           })
+      ->check(NumberIn(0.001, 1e6));
+  group
+      .Add("--memory-share,--gpu-memory-utilization", a.memory_share, "SHARE",
+           "Of the free memory, for the KV cache, instead of --kv-cache-gb")
+      ->check(NumberIn(0.01, 1.0));
+  group
+      .Add("--vision-cache-pages", a.vision_cache_pages, "N",
+           "Pages whose image tokens are kept, for more questions about them (default 8)")
+      ->check(NumberIn(0, 1 << 20));
 }
 
 }  // namespace

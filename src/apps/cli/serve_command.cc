@@ -40,7 +40,12 @@ class Signals {
 
 std::unique_ptr<ServedModel> Load(const ServeArguments& arguments, const ModelChoice& choice) {
   auto model = std::make_unique<ServedModel>();
-  model->session = std::make_unique<Session>(choice.folder, MakeBackend(arguments.machine), arguments.engine);
+  std::unique_ptr<Backend> backend = MakeBackend(arguments.machine);
+  EngineOptions engine = arguments.engine;
+  if (arguments.memory_share > 0)
+    engine.kv_cache_bytes = static_cast<int64_t>(arguments.memory_share * static_cast<double>(backend->FreeBytes()));
+  engine.vision_rows = int64_t{engine.image_tokens} * (engine.max_sequences + arguments.vision_cache_pages);
+  model->session = std::make_unique<Session>(choice.folder, std::move(backend), engine);
   model->names = arguments.served_names;
   if (model->names.empty()) model->names.push_back(model->session->model_name());
   model->created = UnixSeconds();
