@@ -340,15 +340,18 @@ describe('clients that leave', () => {
     });
   }
 
-  test('one who waits in the queue leaves it', async () => {
+  test('those who wait in the queue leave it', async () => {
     await withServer([...slow, '--max-sequences', 1, '--max-queue', 10], async (server) => {
       const first = server.chat(chatRequest());
       await until('running', async () => (await server.metric('quire_requests_running')) === 1);
-      const second = await RawConnection.open(server.port);
-      second.send(rawRequest('POST', '/v1/chat/completions', chatRequest()));
-      await until('waiting', async () => (await server.metric('quire_requests_waiting')) === 1);
-      second.abort();
-      await until('gone', async () => (await server.metric('quire_requests_waiting')) === 0, 2000);
+      const others = await Promise.all(Array.from({ length: 4 }, () => RawConnection.open(server.port)));
+      for (const other of others) other.send(rawRequest('POST', '/v1/chat/completions', chatRequest()));
+      await until('waiting', async () => (await server.metric('quire_requests_waiting')) >= 2);
+      for (const other of others) other.abort();
+      await until('gone', async () => {
+        const { text } = await server.get('/metrics');
+        return metricOf(text, 'quire_requests_waiting') === 0 && metricOf(text, 'quire_requests_running') === 1;
+      }, 2000);
       assert.equal((await first).status, 200);
     });
   });
