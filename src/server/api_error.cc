@@ -1,6 +1,7 @@
 #include "server/api_error.h"
 
 #include <new>
+#include <utility>
 
 namespace quire {
 namespace {
@@ -21,8 +22,7 @@ std::string_view TypeOf(int status) {
 }  // namespace
 
 ApiError::ApiError(const Error& error)
-    : ApiError(Info(error.kind()).http_status, std::string(Info(error.kind()).name),
-               error.hint().empty() ? error.message() : error.message() + " (" + error.hint() + ")", error.where()) {
+    : ApiError(Info(error.kind()).http_status, std::string(Info(error.kind()).name), error.what(), error.where()) {
   if (error.kind() == ErrorKind::kBusy || error.kind() == ErrorKind::kDeviceLost)
     headers.emplace_back("Retry-After", "1");
 }
@@ -53,7 +53,10 @@ Json ToJson(const ApiError& error) {
 }
 
 HttpResponse ToResponse(const ApiError& error) {
-  return {.status = error.status, .body = ToJson(error).Dump() + "\n", .headers = error.headers};
+  HttpHeaders headers = error.headers;
+  // OpenAI's clients try again after any 5xx, unless they are told that it is of no use.
+  if (error.status == 501 || error.status == 504) headers.emplace_back("X-Should-Retry", "false");
+  return {.status = error.status, .body = ToJson(error).Dump() + "\n", .headers = std::move(headers)};
 }
 
 }  // namespace quire

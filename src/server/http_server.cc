@@ -33,8 +33,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 16 << 10;
-constexpr int kSendBufferBytes = 128 << 10;  // of the system: a client that does not read is noticed after these
-constexpr size_t kMostPipelinedBytes = 256 << 10;          // read while a reply is under way
+constexpr int kSendBufferBytes = 128 << 10;        // of the system: a client that does not read is noticed after these
+constexpr size_t kMostPipelinedBytes = 256 << 10;  // read while a reply is under way
 constexpr auto kLinger = std::chrono::milliseconds(1000);  // for a client to read a reply that comes before its body
 
 // A TCP connection, with or without TLS.

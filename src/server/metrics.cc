@@ -48,14 +48,13 @@ struct Metrics::Families {
   Family<Counter>& requests = Add<Counter>("quire_requests_total", "Replies by endpoint and HTTP status");
   Family<Counter>& errors = Add<Counter>("quire_errors_total", "Errors by kind");
   Family<Counter>& pages = Add<Counter>("quire_pages_total", "Pages by the status of their record");
-  Counter& prompt_tokens =
-      Add<Counter>("quire_prompt_tokens_total", "Tokens of prompts, image tokens among them").Add({});
-  Counter& output_tokens = Add<Counter>("quire_output_tokens_total", "Tokens generated").Add({});
   Family<Histogram>& stages = Add<Histogram>("quire_stage_seconds", "Time of a page in each stage");
   Histogram& first_token =
       Add<Histogram>("quire_time_to_first_token_seconds", "From the request to the first token").Add({}, kSeconds);
-  Gauge& waiting = AddGauge("quire_requests_waiting", "Requests that wait for their turn");
-  Gauge& running = AddGauge("quire_requests_running", "Requests that are being read");
+  Gauge& waiting = AddGauge("quire_requests_waiting", "Requests that wait for a worker");
+  Gauge& running = AddGauge("quire_requests_running", "Requests that a worker has taken");
+  Gauge& sequences_waiting = AddGauge("quire_sequences_waiting", "Parts of pages that wait for a place in the engine");
+  Gauge& sequences_running = AddGauge("quire_sequences_running", "Parts of pages in the engine");
   Gauge& connections = AddGauge("quire_connections", "Open connections");
   Gauge& kv_pages = AddGauge("quire_kv_pages", "Pages of the KV cache");
   Gauge& kv_pages_used = AddGauge("quire_kv_pages_used", "Pages of the KV cache that hold something");
@@ -71,6 +70,9 @@ struct Metrics::Families {
       last = now;
     }
   };
+  Followed prompt_tokens{
+      Add<Counter>("quire_prompt_tokens_total", "Tokens of prompts, image tokens among them").Add({})};
+  Followed output_tokens{Add<Counter>("quire_output_tokens_total", "Tokens generated").Add({})};
   Followed vision_hits{
       Add<Counter>("quire_vision_cache_hits_total", "Pages whose image tokens were there already").Add({})};
   Followed vision_misses{Add<Counter>("quire_vision_cache_misses_total", "Pages that went through vision").Add({})};
@@ -97,8 +99,6 @@ void Metrics::CountPage(const PageRecord& record) {
   Families& f = *families_;
   f.pages.Add({{"status", std::string(Name(record.status))}}).Increment();
   if (record.error) CountError(Info(record.error->kind).name);
-  f.prompt_tokens.Increment(record.prompt_tokens);
-  f.output_tokens.Increment(record.output_tokens);
   for (const auto& [stage, ms] : record.times_ms) f.stages.Add({{"stage", stage}}, kSeconds).Observe(ms / 1000);
 }
 
@@ -126,6 +126,10 @@ std::string Metrics::Text(const Levels& levels, const EngineStats* engine) {
   if (engine) {
     f.kv_pages.Set(static_cast<double>(engine->kv_pages));
     f.kv_pages_used.Set(static_cast<double>(engine->kv_pages_used));
+    f.sequences_waiting.Set(static_cast<double>(engine->waiting));
+    f.sequences_running.Set(static_cast<double>(engine->running));
+    f.prompt_tokens.Follow(engine->prompt_tokens);
+    f.output_tokens.Follow(engine->output_tokens);
     f.vision_hits.Follow(engine->vision_hits);
     f.vision_misses.Follow(engine->vision_misses);
     f.preemptions.Follow(engine->preemptions);

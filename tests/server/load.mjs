@@ -311,7 +311,7 @@ async function main() {
   const server = await Server.start([
     '--max-queue', clients + concurrent, '--max-sequences', 16, '--header-timeout', 5, '--body-timeout', 20, '--write-timeout', 5,
     ...(values.real ? [] : ['--step-ms', number('step-ms', 1), '--script-tokens', 40]),
-  ], { real: values.real, env: { MALLOC_MMAP_THRESHOLD_: '262144' } });  // what is freed goes back: its memory is what it holds
+  ], { real: values.real });
   const patience = setTimeout(() => {
     console.error(`not done within ${number('patience-s', 900)} s`);
     process.exit(1);

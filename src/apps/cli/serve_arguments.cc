@@ -55,7 +55,8 @@ void AddLimitOptions(CLI::App* command, ServeArguments& a) {
   AddMegabytes(group, "--max-body-mb", http.max_body_bytes, "Of a request (default 64)");
   group.Add("--max-pixels", api.decode.max_pixels, "N", "Of a picture (default 200000000)")
       ->check(NumberIn<int64_t>(1, 4'000'000'000));
-  group.Add("--max-images", api.max_pages, "N", "Pages of a document at /v1/ocr (default 1000)")->check(AtLeast(1));
+  group.Add("--max-images,--max-pages", api.max_pages, "N", "Pages of a document at /v1/ocr (default 1000)")
+      ->check(AtLeast(1));
   group.Add("--max-queue", api.max_queue, "N", "Requests that wait; more get 429 (default 1024)")
       ->check(NumberIn(1, kMostInt));
   group.Add("--max-connections", http.max_connections, "N", "Open connections (default 2000)")->check(AtLeast(1));
@@ -84,10 +85,9 @@ void AddEngineOptions(CLI::App* command, ServeArguments& a) {
            "Tokens of a prompt with its output (default 0: the model's)")
       ->check(AtLeast(0));
   group
-      .AddFunction<double>("--kv-cache-gb", "GB", "Of the KV cache (default: a context a page, or half of what is free)",
-                           [&engine](double gigabytes) {
-                             engine.kv_cache_bytes = static_cast<int64_t>(gigabytes * (1 << 30));
-                           })
+      .AddFunction<double>(
+          "--kv-cache-gb", "GB", "Of the KV cache (default: a context a page, or half of what is free)",
+          [&engine](double gigabytes) { engine.kv_cache_bytes = static_cast<int64_t>(gigabytes * (1 << 30)); })
       ->check(NumberIn(0.001, 1e6));
   group
       .Add("--memory-share,--gpu-memory-utilization", a.memory_share, "SHARE",

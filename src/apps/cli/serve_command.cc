@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -73,6 +75,10 @@ int Serve(const ServeArguments& arguments) {
 int RunServer(const ServeArguments& arguments, const std::function<std::unique_ptr<ServedModel>()>& load) {
   const Signals signals;
   std::signal(SIGPIPE, SIG_IGN);
+#ifdef __GLIBC__
+  // Pictures go back to the system when they are done with: glibc's own threshold grows with what is freed.
+  mallopt(M_MMAP_THRESHOLD, 256 << 10);
+#endif
   SetLogSink([](LogLevel, std::string_view text) { PrintNote(text); });
   ServerOptions options = arguments.server;
   options.api.workers = 2 * arguments.engine.max_sequences + 2;
