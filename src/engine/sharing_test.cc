@@ -203,6 +203,27 @@ TEST(VisionTest, DecodingGoesOnBetweenSlices) {
   EXPECT_EQ(e.engine.stats().steps, 301);  // nobody waited for a step of its own
 }
 
+TEST(VisionTest, SlicesAreLongerWhileNothingDecodes) {
+  std::vector<Script> scripts = Scripts();
+  scripts[0] = ScriptOf(Babble(1000));
+  ScriptedEngine e(scripts, {.context_tokens = 1024, .vision_budget_ms = 150});
+  e.control->view_ms = 100;
+  auto slices_of = [&](int page) {
+    const int64_t before = e.engine.stats().vision_slices;
+    Read(e, AskPage(page));
+    return e.engine.stats().vision_slices - before;
+  };
+  EXPECT_EQ(slices_of(7), 3);  // nothing is known of them
+  EXPECT_EQ(slices_of(1), 1);
+  e.control->step_ms = 1;
+  const auto decoding = e.engine.Submit(AskScript(0));
+  Reading reading;
+  ASSERT_TRUE(ReadTokens(*decoding, 1, &reading));
+  EXPECT_EQ(slices_of(2), 3);
+  decoding->Cancel();
+  ReadToEnd(*decoding, &reading);
+}
+
 // ---- order -------------------------------------------------------------------------------------------------------
 
 Request Ask(int script, int priority, int prompt_tokens = 4) {
