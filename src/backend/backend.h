@@ -45,7 +45,7 @@ struct BackendInfo {
 class KvCache {
  public:
   virtual ~KvCache() = default;
-  virtual size_t bytes() const = 0;
+  virtual size_t bytes() const = 0;  // of its pages, all of one size
 };
 
 struct KvShape {
@@ -83,6 +83,7 @@ class Backend {
 
   // Memory.
   virtual std::unique_ptr<DeviceBuffer> Allocate(size_t bytes) = 0;  // throws Error{kOutOfMemory}
+  virtual int64_t FreeBytes() const = 0;                             // that others leave at this moment
   virtual void CopyIn(Context& c, const void* host, const View& to) = 0;
   virtual void CopyOut(Context& c, const View& from, void* host) = 0;
   virtual std::unique_ptr<Stream> CreateStream() { return std::make_unique<Stream>(); }

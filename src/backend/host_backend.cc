@@ -3,6 +3,8 @@
 #include <sched.h>
 
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <utility>
 
 namespace quire {
@@ -42,6 +44,15 @@ HostBackend::HostBackend(BackendInfo info, std::function<void(int)> on_thread_st
 
 std::unique_ptr<DeviceBuffer> HostBackend::Allocate(size_t bytes) {
   return std::make_unique<HostDeviceBuffer>(HostBuffer(bytes));
+}
+
+int64_t HostBackend::FreeBytes() const {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name; file >> name;) {
+    int64_t kib = 0;
+    if (name == "MemAvailable:" && file >> kib) return kib * 1024;
+  }
+  return 0;
 }
 
 void HostBackend::CopyIn(Context&, const void* host, const View& to) {

@@ -33,6 +33,7 @@ class HostBackend : public Backend {
   const BackendInfo& info() const override { return info_; }
   DType activation_dtype() const override { return DType::kF32; }
   std::unique_ptr<DeviceBuffer> Allocate(size_t bytes) override;
+  int64_t FreeBytes() const override;
   void CopyIn(Context& c, const void* host, const View& to) override;
   void CopyOut(Context& c, const View& from, void* host) override;
   void Copy(Context& c, const View& from, const View& to) override;

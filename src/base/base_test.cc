@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/content_hash.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mmap_file.h"
@@ -94,6 +95,27 @@ TEST(MmapFileTest, ReadsAndRefuses) {
   EXPECT_THROW(MmapFile("/no/such/file"), Error);
   EXPECT_THROW(MmapFile("/tmp"), Error);
   std::filesystem::remove(path);
+}
+
+// Numbers of OpenSSL 3's SIPHASH with the key and inputs of the paper's appendix: bytes 0, 1, 2 ...
+TEST(ContentHashTest, IsSipHash) {
+  std::vector<std::byte> bytes(64);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
+  const struct {
+    size_t length;
+    uint64_t low, high;
+  } kKnown[] = {
+      {0, 0xe6a825ba047f81a3, 0x930255c71472f66d},  {1, 0x44af996bd8c187da, 0x45fc229b11597634},
+      {7, 0x53c1dbd8beebf1a1, 0x3982f01fa64ab8c0},  {8, 0x61f55862baa9623b, 0xb49714f364e2830f},
+      {15, 0x11a8b03399e99354, 0xd9c3cf970fec087e}, {63, 0x4a83502f77d15051, 0x7cbd3f979a063e50},
+      {64, 0x3fcdd4c07d07af1e, 0x4ba75836384dad8c},
+  };
+  for (const auto& known : kKnown)
+    EXPECT_EQ(SipHash(std::span(bytes).first(known.length), {0x0706050403020100, 0x0f0e0d0c0b0a0908}),
+              (Hash128{known.low, known.high}))
+        << known.length;
+  EXPECT_EQ(ContentHash(bytes), ContentHash(bytes));
+  EXPECT_NE(ContentHash(bytes), ContentHash(std::span(bytes).first(63)));
 }
 
 TEST(ThreadPoolTest, DoesEachOnceAndNests) {

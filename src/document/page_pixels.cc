@@ -1,6 +1,8 @@
 #include "document/page_pixels.h"
 
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "image/normalise.h"
 #include "image/resize.h"
@@ -20,6 +22,8 @@ Image RenderView(const Image& picture, const ViewPlan& view) {
 
 std::shared_ptr<const PagePixels> MakePagePixels(const Image& picture, PagePlan plan) {
   auto page = std::make_shared<PagePixels>();
+  std::vector<Hash128>
+      hashes;  // of what the image tokens follow from: each view as bytes, and which of them goes where
   SizePx size;
   Image resized;
   for (const ViewPlan& view : plan.views) {
@@ -28,8 +32,11 @@ std::shared_ptr<const PagePixels> MakePagePixels(const Image& picture, PagePlan 
       resized = Resize(picture, size.width_px, size.height_px);
     }
     const Image square = Lay(resized, view);
+    hashes.push_back(ContentHash(std::as_bytes(std::span(square.rgb))));
     NormaliseView(square, page->views.emplace_back(square.rgb.size()).data());
   }
+  hashes.push_back(ContentHash(std::as_bytes(std::span(plan.tokens))));
+  page->key = ContentHash(std::as_bytes(std::span(hashes)));
   page->plan = std::move(plan);
   return page;
 }

@@ -13,12 +13,17 @@ namespace quire {
 
 // How an engine is made.
 struct EngineOptions {
-  int max_sequences = 8;     // alive at once; more wait
-  int max_step_rows = 512;   // tokens in a forward call: longer prompts run in chunks
-  int context_tokens = 0;    // prompt and output together; 0: the model's
-  int kv_pages = 0;          // pages of kPageTokens tokens; 0: a full context for each of max_sequences
-  int image_tokens = 2048;   // at most, of one page
-  bool keep_logits = false;  // tests: Probe sees the logits
+  int max_sequences = 8;    // alive at once; more wait
+  int max_step_rows = 512;  // tokens in a forward call: longer prompts run in chunks
+  int context_tokens = 0;   // prompt and output together; 0: the model's
+  // The KV cache in bytes, or in pages of kPageTokens tokens, which goes before. Both 0: a full context for each of
+  // max_sequences, but no more than half of the free memory. At least one context, at most one for each sequence.
+  int64_t kv_cache_bytes = 0;
+  int kv_pages = 0;
+  int image_tokens = 2048;        // at most, of one page
+  int64_t vision_rows = 0;        // image tokens in memory; 0: image_tokens for each of max_sequences and 8 pages more
+  double vision_budget_ms = 100;  // of vision between two steps while something decodes; at least one view
+  bool keep_logits = false;       // tests: Probe sees the logits
 };
 
 // Counts since the engine began, and what it holds now.
@@ -30,7 +35,8 @@ struct EngineStats {
   int64_t views = 0, vision_slices = 0;          // seen by the vision tower; its calls
   int64_t preemptions = 0;
   int64_t vision_hits = 0, vision_misses = 0;     // pages whose image tokens were there already, or not
-  int64_t vision_rows = 0, vision_rows_used = 0;  // of the store of image tokens
+  int64_t vision_rows = 0, vision_rows_used = 0;  // of the store of image tokens: all, and those of running requests
+  int64_t vision_rows_kept = 0;                   // of pages that nobody reads now: until their rows are needed
   int64_t restarts = 0;                           // of the device part
   double vision_s = 0, step_s = 0;                // time of the device
 };

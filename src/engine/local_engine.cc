@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace quire {
 namespace {
@@ -14,13 +15,20 @@ double MsSince(Sequence::Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Sequence::Clock::now() - start).count();
 }
 
+// Beside those of the running requests, as image_tokens each: what asks about the same pages soon.
+constexpr int kKeptPages = 8;
+// While nothing decodes, vision delays nobody's next token.
+constexpr double kIdleBudgets = 4;
+// In one call: bounds the memory of its activations.
+constexpr size_t kMaxViews = 16;
+
 int PagesOf(int tokens) {
   return (tokens + kPageTokens - 1) / kPageTokens;
 }
 
 EngineOptions Checked(const EngineOptions& options) {
-  auto want = [](const char* name, int found, int least) {
-    if (found < least)
+  auto want = [](const char* name, auto found, int least) {
+    if (!(found >= least))
       throw Error(ErrorKind::kUsage, std::string(name) + ": wanted at least " + std::to_string(least) + ", found " +
                                          std::to_string(found));
   };
@@ -28,19 +36,33 @@ EngineOptions Checked(const EngineOptions& options) {
   want("max_step_rows", options.max_step_rows, 1);
   want("context_tokens", options.context_tokens, 0);
   want("kv_pages", options.kv_pages, 0);
+  want("kv_cache_bytes", options.kv_cache_bytes, 0);
   want("image_tokens", options.image_tokens, 0);
+  want("vision_rows", options.vision_rows, options.vision_rows ? options.image_tokens : 0);
+  want("vision_budget_ms", options.vision_budget_ms, 0);
   return options;
 }
 
-int KvPageCount(const EngineOptions& options, int context_tokens) {
-  const int one = PagesOf(context_tokens);
-  if (options.kv_pages == 0) return one * options.max_sequences;
-  if (options.kv_pages < one)
+int KvPageCount(const EngineOptions& options, int context_tokens, Model& model) {
+  const int64_t one = PagesOf(context_tokens), all = one * options.max_sequences, page_bytes = model.KvPageBytes();
+  if (options.kv_pages == 0 && options.kv_cache_bytes == 0)
+    return static_cast<int>(std::clamp(model.backend().FreeBytes() / 2 / page_bytes, one, all));
+  const int64_t found = options.kv_pages ? options.kv_pages : options.kv_cache_bytes / page_bytes;
+  if (found < one) {
+    auto say = [&](int64_t pages) {
+      return std::to_string(pages) + " pages (" + std::to_string(pages * page_bytes) + " bytes)";
+    };
     throw Error(ErrorKind::kUsage,
-                "wanted a KV cache of at least " + std::to_string(one) + " pages for a context of " +
-                    std::to_string(context_tokens) + " tokens, found " + std::to_string(options.kv_pages),
+                "wanted a KV cache of at least " + say(one) + " for a context of " + std::to_string(context_tokens) +
+                    " tokens, found " + say(found),
                 "", "give the cache more memory or lower the context");
-  return options.kv_pages;
+  }
+  return static_cast<int>(std::min(found, all));
+}
+
+int64_t VisionRows(const EngineOptions& options) {
+  return options.vision_rows ? options.vision_rows
+                             : (int64_t{options.max_sequences} + kKeptPages) * options.image_tokens;
 }
 
 void CheckIds(std::span<const int32_t> ids, int vocab) {
@@ -48,6 +70,16 @@ void CheckIds(std::span<const int32_t> ids, int vocab) {
     if (id < 0 || id >= vocab)
       throw Error(ErrorKind::kUsage, "the prompt holds the token " + std::to_string(id) + ", the model has 0 to " +
                                          std::to_string(vocab - 1));
+}
+
+void CheckStops(const std::vector<std::string>& stops) {
+  if (stops.size() > kMaxStops)
+    throw Error(ErrorKind::kUsage,
+                "wanted at most " + std::to_string(kMaxStops) + " stop strings, found " + std::to_string(stops.size()));
+  for (const std::string& stop : stops)
+    if (stop.empty() || !IsUtf8(stop))
+      throw Error(ErrorKind::kUsage, std::string("wanted a stop string of whole characters, found ") +
+                                         (stop.empty() ? "an empty one" : "bytes that are not UTF-8"));
 }
 
 // The exception that is being handled. One that is no Error is a bug, which fails requests and not the engine.
@@ -79,13 +111,14 @@ LocalEngine::LocalEngine(std::unique_ptr<Model> model, const Tokenizer& tokenize
       quiet_ids_{model_->config().lm.bos_id, model_->config().lm.eos_id},
       stream_(model_->backend().CreateStream()),
       arena_(model_->backend()),
-      pages_(KvPageCount(options, context_tokens_)),
+      store_(VisionRows(options)),
+      pages_(KvPageCount(options, context_tokens_, *model_)),
       step_({options.max_step_rows, options.max_sequences, PagesOf(context_tokens_)}) {
   if (const auto pad = tokenizer.Find("<｜▁pad▁｜>")) quiet_ids_.push_back(*pad);
-  state_ = model_->CreateState(pages_.total(), options.max_sequences,
-                               int64_t{options.max_sequences} * options.image_tokens, &embedding_memory_);
+  state_ = model_->CreateState(pages_.total(), options.max_sequences, store_.rows(), &embedding_memory_);
   outputs_.keep_logits = options.keep_logits;
   for (int slot = options.max_sequences - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+  PublishStats();
   thread_ = std::thread([this] { Drive(); });
 }
 
@@ -99,10 +132,12 @@ LocalEngine::~LocalEngine() {
 }
 
 std::shared_ptr<Ticket> LocalEngine::Submit(Request request) {
+  CheckStops(request.stop);
   auto s = std::make_unique<Sequence>(Sequence{.request = std::move(request),
                                                .ticket = std::make_shared<Ticket>(),
                                                .text = StreamDecoder(tokenizer_, quiet_ids_),
                                                .submitted = Sequence::Clock::now()});
+  s->stops = StopStrings(s->request.stop);
   CheckIds(s->request.before, config().lm.vocab);
   CheckIds(s->request.after, config().lm.vocab);
   const int prompt = s->prompt_tokens(), room = context_tokens_ - prompt;
@@ -119,7 +154,7 @@ std::shared_ptr<Ticket> LocalEngine::Submit(Request request) {
   const std::shared_ptr<Ticket> ticket = s->ticket;
   {
     std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(s));
+    waiting_.emplace(s->request.priority, std::move(s));
   }
   wake_.notify_one();
   return ticket;
@@ -127,19 +162,27 @@ std::shared_ptr<Ticket> LocalEngine::Submit(Request request) {
 
 EngineStats LocalEngine::stats() const {
   std::lock_guard lock(mutex_);
-  return stats_;
+  EngineStats stats = stats_;
+  stats.waiting = static_cast<int64_t>(waiting_.size());
+  return stats;
 }
 
 void LocalEngine::Drive() {
   while (Wait()) {
-    Admit();
     EndUnwanted();
-    SeeNextView();
+    const std::vector<SequencePtr> ended = TakeEnded();
+    Admit();
+    PublishStats();
+    for (const SequencePtr& s : ended) s->ticket->Put(std::move(*s->end));
+    SeeViews();
     RunStep();
-    RemoveEnded();
   }
   for (const SequencePtr& s : running_) End(*s, EndReason::kCanceled);
-  for (const SequencePtr& s : waiting_) End(*s, EndReason::kCanceled);
+  for (auto& [priority, s] : waiting_) {
+    End(*s, EndReason::kCanceled);
+    running_.push_back(std::move(s));
+  }
+  for (const SequencePtr& s : running_) s->ticket->Put(std::move(*s->end));
 }
 
 bool LocalEngine::Wait() {
@@ -148,70 +191,156 @@ bool LocalEngine::Wait() {
   return !stop_;
 }
 
+void LocalEngine::EndUnwanted() {
+  const auto now = Sequence::Clock::now();
+  auto check = [&](Sequence& s) {
+    if (s.ticket->canceled()) {
+      End(s, EndReason::kCanceled);
+    } else if (s.request.deadline && now >= *s.request.deadline) {
+      End(s, EndReason::kDeadline);
+    }
+    return s.end.has_value();
+  };
+  for (const SequencePtr& s : running_) check(*s);
+  std::lock_guard lock(mutex_);
+  std::erase_if(waiting_, [&](const auto& item) {
+    Sequence& s = *item.second;
+    if (!check(s)) return false;
+    s.ticket->Put(std::move(*s.end));
+    return true;
+  });
+}
+
+std::vector<LocalEngine::SequencePtr> LocalEngine::TakeEnded() {
+  std::vector<SequencePtr> ended;
+  for (SequencePtr& s : running_) {
+    if (!s->end) continue;
+    pages_.Release(&s->pages);
+    if (s->vision) store_.Release(s->vision);
+    free_slots_.push_back(s->slot);
+    ended.push_back(std::move(s));
+  }
+  std::erase(running_, nullptr);
+  return ended;
+}
+
 void LocalEngine::Admit() {
   std::lock_guard lock(mutex_);
   while (!waiting_.empty() && !free_slots_.empty()) {
-    Sequence& s = *running_.emplace_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    SequencePtr& first = waiting_.begin()->second;
+    Sequence& s = *first;
+    if (s.request.page && !(s.vision = store_.Acquire(s.request.page->key, s.image_tokens()))) return;
     s.slot = free_slots_.back();
     free_slots_.pop_back();
-    s.first_embedding = int64_t{s.slot} * options_.image_tokens;
     s.usage.queued_ms = MsSince(s.submitted);
     state_.samplers->Reset(s.slot, s.request.sampling, s.PromptIds(), {});
+    if (s.request.page && s.seen()) s.ticket->Put(StageEvent{StageEvent::Stage::kVision, s.views(), s.views()});
+    auto behind = [&](const SequencePtr& other) { return other->request.priority > s.request.priority; };
+    running_.insert(std::ranges::find_if(running_, behind), std::move(first));
+    waiting_.erase(waiting_.begin());
   }
 }
 
-void LocalEngine::EndUnwanted() {
-  const auto now = Sequence::Clock::now();
-  auto check = [&](const SequencePtr& s) {
-    if (s->ticket->canceled()) {
-      End(*s, EndReason::kCanceled);
-    } else if (s->request.deadline && now >= *s->request.deadline) {
-      End(*s, EndReason::kDeadline);
-    }
-    return s->ended;
-  };
-  for (const SequencePtr& s : running_) check(s);
-  RemoveEnded();
+void LocalEngine::PublishStats() {
+  EngineStats& c = counts_;
+  c.running = static_cast<int64_t>(running_.size());
+  c.kv_pages = pages_.total();
+  c.kv_pages_used = pages_.total() - pages_.available();
+  c.vision_hits = store_.hits();
+  c.vision_misses = store_.misses();
+  c.vision_rows = store_.rows();
+  c.vision_rows_used = store_.used_rows();
+  c.vision_rows_kept = store_.kept_rows();
   std::lock_guard lock(mutex_);
-  std::erase_if(waiting_, check);
+  stats_ = c;
 }
 
-// One view an iteration, so that a page of many tiles holds up the others by one view at a time.
-void LocalEngine::SeeNextView() {
-  const auto next = std::ranges::find_if(running_, [](const SequencePtr& s) { return !s->seen(); });
-  if (next == running_.end()) return;
-  Sequence& s = **next;
+std::vector<int> LocalEngine::SidesOf(std::span<const Look> looks) {
+  std::vector<int> sides_px;
+  for (const Look& look : looks) sides_px.push_back(look.input.plan->views[look.input.view].side_px);
+  return sides_px;
+}
+
+void LocalEngine::SeeViews() {
+  std::vector<Look> looks;
+  std::vector<const VisionStore::Entry*> chosen;
+  bool decoding = false;
+  for (const SequencePtr& s : running_) {
+    decoding |= !s->generated.empty();
+    if (s->seen() || std::ranges::count(chosen, s->vision)) continue;  // another one's pixels are the same
+    chosen.push_back(s->vision);
+    for (int view = s->vision->views_done; view < s->views() && looks.size() < kMaxViews; ++view) {
+      looks.push_back(
+          {s.get(), {&s->request.page->plan, view, s->request.page->views[view].data(), s->vision->first_row}});
+    }
+  }
+  if (looks.empty()) return;
+  const double budget_ms = options_.vision_budget_ms * (decoding ? 1 : kIdleBudgets);
+  looks.resize(pace_.CountWithin(SidesOf(looks), budget_ms));
+  See(looks);
+}
+
+// What fails with views of several pages is tried again page by page, so that a page that cannot be seen fails alone.
+void LocalEngine::See(std::span<const Look> looks) {
+  std::vector<ViewInput> inputs;
+  for (const Look& look : looks) inputs.push_back(look.input);
   const auto start = Sequence::Clock::now();
   try {
-    const ViewInput view{&s.request.page->plan, s.views_done, s.request.page->views[s.views_done].data(),
-                         s.first_embedding};
     Context c{*stream_, arena_};
-    model_->See(c, {&view, 1}, state_.embeddings);
-    ++s.views_done;
-    s.usage.vision_ms += MsSince(start);
-    s.ticket->Put(StageEvent{StageEvent::Stage::kVision, s.views_done, s.views()});
-  } catch (const std::exception& error) {
-    End(s, EndReason::kError, error.what(), CurrentError());
+    model_->See(c, inputs, state_.embeddings);
+  } catch (const std::exception&) {
+    const Error error = CurrentError();
+    const auto next = std::ranges::find_if(looks, [&](const Look& l) { return l.sequence != looks[0].sequence; });
+    const auto of_first = looks.first(static_cast<size_t>(next - looks.begin()));
+    if (of_first.size() == looks.size() || error.kind() == ErrorKind::kDeviceLost) {
+      for (const Look& look : looks) Fail(*look.sequence, error);
+    } else {
+      See(of_first);
+      See(looks.subspan(of_first.size()));
+    }
+    return;
   }
+  const double ms = MsSince(start);
+  ++counts_.vision_slices;
+  counts_.views += static_cast<int64_t>(looks.size());
+  counts_.vision_s += ms / 1000;
+  const std::vector<double> shares_ms = pace_.Learn(SidesOf(looks), ms);
+  for (size_t i = 0; i < looks.size(); ++i) {
+    looks[i].sequence->usage.vision_ms += shares_ms[i];
+    ++looks[i].sequence->vision->views_done;
+  }
+  for (const SequencePtr& s : running_)
+    if (std::ranges::any_of(looks, [&](const Look& look) { return look.sequence->vision == s->vision; }))
+      s->ticket->Put(StageEvent{StageEvent::Stage::kVision, s->vision->views_done, s->views()});
 }
 
 void LocalEngine::RunStep() {
   std::vector<Sequence*> ready;
   for (const SequencePtr& s : running_)
-    if (s->seen() && !s->ended) ready.push_back(s.get());
+    if (s->seen() && !s->end) ready.push_back(s.get());
+  auto preemptions = [&] {
+    int64_t sum = 0;
+    for (const Sequence* s : ready) sum += s->usage.preemptions;
+    return sum;
+  };
+  counts_.preemptions -= preemptions();
   const std::vector<Chunk> chunks = Schedule(ready, options_.max_step_rows, &pages_);
+  counts_.preemptions += preemptions();
   if (chunks.empty()) return;
   const auto start = Sequence::Clock::now();
   try {
     FillStep(chunks, &step_);
     Context c{*stream_, arena_};
     model_->Step(c, step_, state_, &outputs_);
-  } catch (const std::exception& error) {
-    for (const Chunk& chunk : chunks) End(*chunk.sequence, EndReason::kError, error.what(), CurrentError());
+  } catch (const std::exception&) {
+    const Error error = CurrentError();
+    for (const Chunk& chunk : chunks) Fail(*chunk.sequence, error);
     return;
   }
   const double ms = MsSince(start);
+  ++counts_.steps;
+  counts_.step_rows += step_.rows();
+  counts_.step_s += ms / 1000;
 
   std::vector<Sequence*> of_slot(static_cast<size_t>(options_.max_sequences), nullptr);
   for (const Chunk& chunk : chunks) {
@@ -220,8 +349,9 @@ void LocalEngine::RunStep() {
     (s.computed < s.prompt_tokens() ? s.usage.prefill_ms : s.usage.decode_ms) += share;
     s.computed += chunk.count;
     of_slot[s.slot] = &s;
-    if (s.computed <= s.prompt_tokens() && s.generated.empty())
-      s.ticket->Put(StageEvent{StageEvent::Stage::kPrefill, s.computed, s.prompt_tokens()});
+    if (s.computed > s.prompt_tokens() || !s.generated.empty()) continue;
+    s.ticket->Put(StageEvent{StageEvent::Stage::kPrefill, s.computed, s.prompt_tokens()});
+    if (s.computed == s.prompt_tokens()) counts_.prompt_tokens += s.prompt_tokens();
   }
   for (size_t i = 0; i < outputs_.samples.size(); ++i) {
     Sequence& s = *of_slot[step_.slots()[step_.logits_rows()[i]]];
@@ -235,7 +365,9 @@ void LocalEngine::Deliver(Sequence& s, const Sample& sample) {
   if (sample.token == config().lm.eos_id) return End(s, EndReason::kStop);
   s.generated.push_back(sample.token);
   s.usage.output_tokens = static_cast<int>(s.generated.size());
-  s.ticket->Put(TokenEvent{sample.token, s.text.Push(sample.token), sample.logprob, sample.top});
+  ++counts_.output_tokens;
+  s.ticket->Put(TokenEvent{sample.token, s.stops.Push(s.text.Push(sample.token)), sample.logprob, sample.top});
+  if (!s.stops.found().empty()) return End(s, EndReason::kStop);
   if (s.request.detect_loops) {
     const std::string& bytes = tokenizer_.Bytes(sample.token);
     if (const auto loop = s.blocks.Push(sample.token, bytes)) return End(s, EndReason::kLoop, *loop);
@@ -245,24 +377,21 @@ void LocalEngine::Deliver(Sequence& s, const Sample& sample) {
 }
 
 void LocalEngine::End(Sequence& s, EndReason reason, std::string detail, std::optional<Error> error) {
-  if (s.ended) return;
-  s.ended = true;
+  if (s.end) return;
   if (s.slot < 0) s.usage.queued_ms = MsSince(s.submitted);  // never admitted
-  s.ticket->Put(EndEvent{.reason = reason,
-                         .detail = std::move(detail),
-                         .text = s.text.Finish(),
-                         .usage = s.usage,
-                         .confidence = s.confidence.result(),
-                         .error = std::move(error)});
+  std::string rest = s.stops.Push(s.text.Finish());
+  rest += s.stops.Finish();
+  s.end = EndEvent{.reason = reason,
+                   .detail = std::move(detail),
+                   .text = std::move(rest),
+                   .stop = s.stops.found(),
+                   .usage = s.usage,
+                   .confidence = s.confidence.result(),
+                   .error = std::move(error)};
 }
 
-void LocalEngine::RemoveEnded() {
-  for (const SequencePtr& s : running_) {
-    if (!s->ended) continue;
-    pages_.Release(&s->pages);
-    free_slots_.push_back(s->slot);
-  }
-  running_.remove_if([](const SequencePtr& s) { return s->ended; });
+void LocalEngine::Fail(Sequence& s, const Error& error) {
+  End(s, EndReason::kError, error.what(), error);
 }
 
 }  // namespace quire

@@ -1,14 +1,16 @@
 // The engine in this process.
 //
-// submit -> admit (a slot) -> see (vision, a view at a time) -> schedule (rows of the next step) -> run -> deliver ->
-// release. One thread of its own drives the device and owns all that is not said to be shared; callers hold Tickets.
+// submit -> admit (a slot, rows for the image tokens) -> see (vision, in slices) -> schedule (rows of the next step) ->
+// run -> deliver -> release. One thread of its own drives the device and owns all that is not said to be shared;
+// callers hold Tickets. More: docs/engine.md.
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -16,6 +18,8 @@
 #include "engine/kv_pages.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/vision_pace.h"
+#include "engine/vision_store.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -43,15 +47,25 @@ class LocalEngine : public Engine {
  private:
   using SequencePtr = std::unique_ptr<Sequence>;
 
-  void Drive();  // the thread
-  bool Wait();   // for work; false: the engine ends
+  // A view that waits, and the sequence whose pixels it is seen by.
+  struct Look {
+    Sequence* sequence;
+    ViewInput input;
+  };
+  static std::vector<int> SidesOf(std::span<const Look> looks);
+
+  void Drive();                          // the thread
+  bool Wait();                           // for work; false: the engine ends
+  void EndUnwanted();                    // canceled ones and those past their deadline
+  std::vector<SequencePtr> TakeEnded();  // off running_; what they held is free again
   void Admit();
-  void EndUnwanted();  // canceled ones and those past their deadline
-  void SeeNextView();
+  void PublishStats();
+  void SeeViews();
+  void See(std::span<const Look> looks);  // in one call
   void RunStep();
   void Deliver(Sequence& s, const Sample& sample);
   void End(Sequence& s, EndReason reason, std::string detail = {}, std::optional<Error> error = {});
-  void RemoveEnded();
+  void Fail(Sequence& s, const Error& error);
 
   std::unique_ptr<Model> model_;
   const Tokenizer& tokenizer_;
@@ -63,16 +77,19 @@ class LocalEngine : public Engine {
   Arena arena_;
   std::unique_ptr<DeviceBuffer> embedding_memory_;
   DecoderState state_;
+  VisionStore store_;
+  VisionPace pace_;
   KvPages pages_;
   std::vector<int> free_slots_;
-  std::list<SequencePtr> running_;  // oldest first
+  std::list<SequencePtr> running_;  // by priority, then oldest first
   StepInputs step_;
   StepOutputs outputs_;
+  EngineStats counts_;
 
   mutable std::mutex mutex_;  // guards stats_, waiting_ and stop_
   std::condition_variable wake_;
-  EngineStats stats_;
-  std::deque<SequencePtr> waiting_;
+  EngineStats stats_;                        // counts_ of the last iteration
+  std::multimap<int, SequencePtr> waiting_;  // by priority, then oldest first
   bool stop_ = false;
   std::thread thread_;
 };

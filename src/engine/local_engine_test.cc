@@ -36,34 +36,9 @@ Ids Repeat(const Ids& ids, int times) {
   for (int i = 0; i < times; ++i) all.insert(all.end(), ids.begin(), ids.end());
   return all;
 }
-// No loop, no number, no special token. The first `count` of one endless text a seed.
-Ids Babble(size_t count, uint32_t seed = 1) {
-  std::mt19937 random(seed);
-  return RandomIds(&random, count);
-}
-
-Reading Read(ScriptedEngine& e, Request request) {
-  return ReadToEnd(*e.engine.Submit(std::move(request)));
-}
 Reading ReadScript(const Script& script, Request request = AskScript(0)) {
   ScriptedEngine e({script}, Small(1));
   return Read(e, std::move(request));
-}
-
-// Reads requests of which all are there before the next step ends.
-std::vector<Reading> ReadTogether(ScriptedEngine& e, const std::vector<Request>& requests) {
-  e.control->hold_step = e.control->steps + 1;
-  std::vector<std::shared_ptr<Ticket>> tickets;
-  for (const Request& request : requests) tickets.push_back(e.engine.Submit(request));
-  e.control->hold_step = 0;
-  std::vector<Reading> readings;
-  for (const auto& ticket : tickets) readings.push_back(ReadToEnd(*ticket));
-  return readings;
-}
-int Preemptions(const std::vector<Reading>& readings) {
-  int sum = 0;
-  for (const Reading& reading : readings) sum += reading.end.usage.preemptions;
-  return sum;
 }
 
 // Slot, pages and device are free: in an engine for one sequence and one context, a request whose script is script 1
@@ -207,6 +182,55 @@ TEST(DecodingTest, ImprobableTextIsDoubtful) {
   EXPECT_EQ(confidence.improbable, 12);
   EXPECT_TRUE(confidence.doubtful());
   EXPECT_FALSE(ReadScript(ScriptOf(ids)).end.confidence.doubtful());
+}
+
+// ---- stop strings ------------------------------------------------------------------------------------------------
+
+Request AskUntil(std::vector<std::string> stop) {
+  Request request = AskScript(0);
+  request.stop = std::move(stop);
+  return request;
+}
+
+TEST(StopTest, TheTextEndsBeforeTheString) {
+  const Ids ids = Encode("The total is 42 euros.\nThank you.");
+  const Reading reading = ReadScript(ScriptOf(ids), AskUntil({"euros", "\nThank", "42 dollars"}));
+  EXPECT_EQ(reading.text(), "The total is 42 ");
+  EXPECT_EQ(reading.end.reason, EndReason::kStop);
+  EXPECT_EQ(reading.end.stop, "euros");
+  EXPECT_LT(reading.ids.size(), ids.size());
+  EXPECT_EQ(reading.ids, Ids(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(reading.ids.size())));
+  EXPECT_EQ(reading.end.usage.output_tokens, static_cast<int>(reading.ids.size()));
+  EXPECT_GT(TinyTokenizer().Decode(reading.ids).size(), reading.text().size());  // tokens whose text is cut are there
+}
+
+TEST(StopTest, WhatMightHaveBegunOneComesWithTheEnd) {
+  const Ids ids = Encode("one two");
+  Request request = AskUntil({"two three"});
+  const Reading stopped = ReadScript(ScriptOf(ids), request);
+  EXPECT_EQ(stopped.end.text, "two");
+  EXPECT_EQ(stopped.text(), "one two");
+  EXPECT_EQ(stopped.end.reason, EndReason::kStop);
+  EXPECT_EQ(stopped.end.stop, "");
+  request.max_tokens = static_cast<int>(ids.size());
+  EXPECT_EQ(ReadScript(ScriptOf(ids), request).text(), "one two");
+  request.stop = {"a語"};
+  Ids cut = Encode("a語");
+  cut.pop_back();
+  EXPECT_EQ(ReadScript(ScriptOf(cut), request).text(), "a\uFFFD");
+}
+
+TEST(StopTest, MarksAndCharactersOfSeveralTokens) {
+  EXPECT_EQ(ReadScript(ScriptOf(Encode("<td>a</td><td>b</td>")), AskUntil({"</td><td>"})).text(), "<td>a");
+  EXPECT_EQ(ReadScript(ScriptOf(Encode("本語日本語")), AskUntil({"日"})).text(), "本語");
+}
+
+TEST(StopTest, RefusesWhatIsNoStopString) {
+  ScriptedEngine e({{}}, Small());
+  EXPECT_THROW(e.engine.Submit(AskUntil({"a", "b", "c", "d", "e"})), Error);
+  EXPECT_THROW(e.engine.Submit(AskUntil({""})), Error);
+  EXPECT_THROW(e.engine.Submit(AskUntil({"\xe8\xaa"})), Error);
+  EXPECT_EQ(Read(e, AskUntil({"a", "b", "c", "d"})).end.reason, EndReason::kStop);
 }
 
 // ---- sampling ------------------------------------------------------------------------------------------------------
@@ -384,7 +408,9 @@ TEST(SubmitTest, RefusesAPageOfTooManyImageTokens) {
 TEST(OptionsTest, RefusesWhatCannotRun) {
   for (const EngineOptions& options :
        {EngineOptions{.max_sequences = 0}, EngineOptions{.max_step_rows = 0}, EngineOptions{.context_tokens = -1},
-        EngineOptions{.kv_pages = -1}, EngineOptions{.image_tokens = -1}})
+        EngineOptions{.kv_cache_bytes = -1}, EngineOptions{.kv_pages = -1}, EngineOptions{.image_tokens = -1},
+        EngineOptions{.vision_rows = -1}, EngineOptions{.image_tokens = 545, .vision_rows = 544},
+        EngineOptions{.vision_budget_ms = -1}})
     ExpectError(ErrorKind::kUsage, HasSubstr("wanted at least"), [&] { ScriptedEngine e({{}}, options); });
   ExpectError(ErrorKind::kUsage, AllOf(HasSubstr("at least 8 pages"), HasSubstr("found 7")),
               [&] { ScriptedEngine e({{}}, {.context_tokens = 512, .kv_pages = 7}); });
@@ -453,12 +479,16 @@ class CancelTest : public testing::Test {
     while (calls < count) std::this_thread::sleep_for(std::chrono::microseconds(100));
     return ticket;
   }
-  // Cancels within a call, and takes the rest.
-  static Reading Cancel(Ticket& ticket, Calls* hold) {
+  // Cancels within a call, and takes the rest. With the end, pages and rows are free.
+  Reading Cancel(Ticket& ticket, Calls* hold) {
     ticket.Cancel();
     *hold = 0;
     Reading reading = ReadToEnd(ticket);
     EXPECT_EQ(reading.end.reason, EndReason::kCanceled);
+    const EngineStats stats = e.engine.stats();
+    EXPECT_EQ(stats.running, 0);
+    EXPECT_EQ(stats.kv_pages_used, 0);
+    EXPECT_EQ(stats.vision_rows_used, 0);
     return reading;
   }
   // The end of a waiting request, which comes while the running one is held in a later step.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/sampling.h"
+#include "base/content_hash.h"
 #include "base/error.h"
 #include "engine/confidence.h"
 #include "model/view_plan.h"
@@ -20,6 +21,7 @@ namespace quire {
 struct PagePixels {
   PagePlan plan;
   std::vector<std::vector<float>> views;
+  std::optional<Hash128> key;  // of views and plan: pages of one key are seen once; none: not shared
 };
 
 inline constexpr size_t kMaxStops = 4;

@@ -86,12 +86,12 @@ class Fleet {
       rows += chunk.count;
       if (s.computed == s.length()) s.generated.push_back(7);
       if (static_cast<int>(s.generated.size()) < s.usage.max_tokens) continue;
-      s.ended = true;
+      s.end.emplace();
       preemptions += s.usage.preemptions;
       pages_.Release(&s.pages);
     }
     for (auto& s : sequences_)
-      if (s->ended) ended_.push_back(std::move(s));
+      if (s->end) ended_.push_back(std::move(s));
     std::erase(sequences_, nullptr);
     return chunks;
   }
@@ -312,7 +312,8 @@ TEST(FillStepTest, PromptRowsFirstAndOnlyTheLastPositionWantsLogits) {
 
 TEST(SequenceTest, PositionsRunOverBeforeImageAfterAndWhatWasWritten) {
   Sequence s{.request = AskScriptByPage(3), .text = StreamDecoder(TinyTokenizer(), {})};
-  s.first_embedding = 4096;
+  VisionStore::Entry vision{.first_row = 4096};
+  s.vision = &vision;
   s.generated = {90, 91};
   const int image = s.image_tokens();
   EXPECT_EQ(image, 545);

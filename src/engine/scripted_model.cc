@@ -53,7 +53,12 @@ ScriptedModel::ScriptedModel(ScriptedOptions options, std::shared_ptr<ScriptedCo
 void ScriptedModel::See(Context&, std::span<const ViewInput> views, const View&) {
   for (const ViewInput& view : views) {
     Account("view", &control_->views, control_->view_ms, control_->hold_view, control_->fail_view);
-    if (view.view == 0) reds_[view.first_row] = ByteOf(view.pixels[0]);
+    const int red = ByteOf(view.pixels[0]);
+    if (control_->fail_red == red) throw Error(ErrorKind::kInternal, "a page was told to fail");
+    if (view.view > 0) continue;
+    const auto end = view.first_row + static_cast<int64_t>(view.plan->tokens.size());
+    reds_.erase(reds_.lower_bound(view.first_row), reds_.lower_bound(end));
+    reds_[view.first_row] = red;
   }
 }
 

@@ -33,9 +33,10 @@ struct ScriptedOptions {
 // thread, at any time. Calls are numbered from 1.
 struct ScriptedControl {
   std::atomic<int64_t> fail_view{0}, fail_step{0};   // the call that throws Error{kDeviceLost}
+  std::atomic<int> fail_red{-1};                     // pages of this red: their views throw Error{kInternal}
   std::atomic<int64_t> hold_view{0}, hold_step{0};   // the call that waits until this is another number
   std::atomic<int> view_ms{0}, step_ms{0};           // that each call sleeps
-  std::atomic<int64_t> views{0}, steps{0}, rows{0};  // calls so far, and rows of all steps
+  std::atomic<int64_t> views{0}, steps{0}, rows{0};  // so far: views, steps, and rows of all steps
 };
 
 // Gives the tokens of a script one after another, whatever was sampled, then the model's end token (id 1) for ever.

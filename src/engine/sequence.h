@@ -3,13 +3,16 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backend/step.h"
 #include "engine/confidence.h"
 #include "engine/repeat_guard.h"
 #include "engine/request.h"
+#include "engine/stop_strings.h"
 #include "engine/ticket.h"
+#include "engine/vision_store.h"
 #include "tokenizer/stream_decoder.h"
 
 namespace quire {
@@ -20,25 +23,27 @@ struct Sequence {
   Request request;
   std::shared_ptr<Ticket> ticket;
   StreamDecoder text;
+  StopStrings stops;
   BlockRepeatDetector blocks;
   RepeatedBoxDetector boxes;
   ConfidenceMeter confidence;
   Usage usage;
   Clock::time_point submitted;
 
-  int slot = -1;                // of samplers, page table and embedding buffer, from admission to the end
-  int64_t first_embedding = 0;  // row of the first image token in the embedding buffer
-  int views_done = 0;
+  int slot = -1;                         // of samplers and page table, from admission to the end
+  VisionStore::Entry* vision = nullptr;  // where its image tokens are; as long as the slot, none without a picture
   std::vector<int32_t> generated;
-  std::vector<int32_t> pages;  // of the KV cache
-  bool ended = false;
-  int computed = 0;  // positions [0, computed) are in the cache
+  std::vector<int32_t> pages;   // of the KV cache
+  int computed = 0;             // positions [0, computed) are in the cache
+  std::optional<EndEvent> end;  // given out when all that it holds is free again
 
   int image_tokens() const { return request.page ? static_cast<int>(request.page->plan.tokens.size()) : 0; }
   int views() const { return request.page ? static_cast<int>(request.page->views.size()) : 0; }
   int prompt_tokens() const { return static_cast<int>(request.before.size() + request.after.size()) + image_tokens(); }
   int length() const { return prompt_tokens() + static_cast<int>(generated.size()); }
-  bool seen() const { return views_done == views(); }  // its image tokens are in the embedding buffer
+  bool seen() const {
+    return !request.page || (vision && vision->views_done == views());
+  }  // its image tokens are there
 
   RowClass ClassAt(int position) const { return position < prompt_tokens() ? RowClass::kPrompt : RowClass::kGenerated; }
   // The token id at a position, or the row of the embedding buffer for an image token.

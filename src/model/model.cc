@@ -4,11 +4,22 @@
 #include "model/ocr2.h"
 
 namespace quire {
+namespace {
+
+KvShape ShapeOf(const LmConfig& lm, int pages) {
+  return {lm.layers, lm.kv_heads, lm.head_dim, pages};
+}
+
+}  // namespace
+
+int64_t Model::KvPageBytes() {
+  return static_cast<int64_t>(backend().CreateKvCache(ShapeOf(config().lm, 1))->bytes());
+}
 
 DecoderState Model::CreateState(int pages, int slots, int64_t embedding_rows, std::unique_ptr<DeviceBuffer>* memory) {
   const LmConfig& lm = config().lm;
   DecoderState state;
-  state.kv = backend().CreateKvCache({lm.layers, lm.kv_heads, lm.head_dim, pages});
+  state.kv = backend().CreateKvCache(ShapeOf(lm, pages));
   state.samplers = backend().CreateSamplers(slots);
   const DType dtype = backend().activation_dtype();
   *memory = backend().Allocate(static_cast<size_t>(embedding_rows * lm.hidden) * SizeOf(dtype));

@@ -34,6 +34,8 @@ class Model {
   // One step of the decoder: see Backend::Submit and Collect.
   virtual void Step(Context& c, const StepInputs& in, DecoderState& state, StepOutputs* out) = 0;
 
+  // Memory of one page of the KV cache.
+  int64_t KvPageBytes();
   // Cache, samplers and an embedding buffer for this model; `embeddings` lies in *memory.
   DecoderState CreateState(int pages, int slots, int64_t embedding_rows, std::unique_ptr<DeviceBuffer>* memory);
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "engine/local_engine.h"
 #include "engine/scripted_model.h"
 #include "model/view_plan.h"
+#include "tests/support/reading.h"
 #include "tests/support/tiny.h"
 
 namespace quire {
@@ -30,11 +32,12 @@ inline Request AskScript(int script, int prompt_tokens = 4) {
 }
 
 // A request with a picture of 1280 x 720 px, whose text is that of a script: two tiles and the global view. Of each
-// view there is only the pixel that the scripted model looks at.
-inline Request AskScriptByPage(int script) {
+// view there is only the pixel that the scripted model looks at. With a key, it shares its image tokens.
+inline Request AskScriptByPage(int script, std::optional<Hash128> key = {}) {
   auto page = std::make_shared<PagePixels>();
   const Geometry geometry = PublishedConfig(Architecture::kOcr2).geometry;
   page->plan = PlanPage(geometry, 1280, 720, FindMode(geometry, ""));
+  page->key = key;
   page->views.assign(page->plan.views.size(), std::vector<float>(3, static_cast<float>(script) / 127.5f - 1));
   return {.before = {0}, .after = {13, 7}, .page = std::move(page)};
 }
@@ -44,6 +47,31 @@ inline std::vector<int32_t> RandomIds(std::mt19937* random, size_t count) {
   std::vector<int32_t> ids(count);
   for (int32_t& id : ids) id = 300 + static_cast<int32_t>((*random)() % 700);
   return ids;
+}
+// The first `count` of one endless text a seed, which has no loop.
+inline std::vector<int32_t> Babble(size_t count, uint32_t seed = 1) {
+  std::mt19937 random(seed);
+  return RandomIds(&random, count);
+}
+
+inline Reading Read(ScriptedEngine& e, Request request) {
+  return ReadToEnd(*e.engine.Submit(std::move(request)));
+}
+
+// Reads requests of which all are there before the next step ends.
+inline std::vector<Reading> ReadTogether(ScriptedEngine& e, const std::vector<Request>& requests) {
+  e.control->hold_step = e.control->steps + 1;
+  std::vector<std::shared_ptr<Ticket>> tickets;
+  for (const Request& request : requests) tickets.push_back(e.engine.Submit(request));
+  e.control->hold_step = 0;
+  std::vector<Reading> readings;
+  for (const auto& ticket : tickets) readings.push_back(ReadToEnd(*ticket));
+  return readings;
+}
+inline int Preemptions(const std::vector<Reading>& readings) {
+  int sum = 0;
+  for (const Reading& reading : readings) sum += reading.end.usage.preemptions;
+  return sum;
 }
 
 }  // namespace quire
