@@ -62,6 +62,8 @@ class Engine {
   virtual int context_tokens() const = 0;
   virtual EngineStats stats() const = 0;
   virtual EngineHealth health() const = 0;
+  // Waits while it is loading. Throws the Error by which it failed.
+  virtual void WaitReady() {}
 };
 
 }  // namespace quire
