@@ -52,7 +52,8 @@ RemoteEngine::~RemoteEngine() {
 }
 
 std::shared_ptr<Ticket> RemoteEngine::Submit(Request request) {
-  Pending pending{.ticket = std::make_shared<Ticket>([wakeup = wakeup_] { wakeup->Wake(); }),
+  Pending pending{.priority = request.priority,
+                  .ticket = std::make_shared<Ticket>([wakeup = wakeup_] { wakeup->Wake(); }),
                   .deadline = request.deadline,
                   .submitted = Clock::now()};
   const std::shared_ptr<Ticket> ticket = pending.ticket;
