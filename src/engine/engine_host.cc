@@ -39,7 +39,7 @@ class Outbox {
   }
 
   void Put(FromHost message) {
-    const std::string frame = Frame(std::move(message));
+    const std::string frame = ToFrame(std::move(message));
     {
       const std::lock_guard lock(mutex_);
       bytes_ += frame;

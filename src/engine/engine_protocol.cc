@@ -160,13 +160,13 @@ Message Parse(std::string_view payload) {
 
 }  // namespace
 
-std::string Frame(ToHost message) {
+std::string ToFrame(ToHost message) {
   std::string frame;
   AppendFrame(message, &frame);
   return frame;
 }
 
-std::string Frame(FromHost message) {
+std::string ToFrame(FromHost message) {
   std::string frame;
   AppendFrame(message, &frame);
   return frame;

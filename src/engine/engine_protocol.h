@@ -56,8 +56,8 @@ struct FailedMessage {
 using FromHost = std::variant<ReadyMessage, EventMessage, StatsMessage, FailedMessage>;
 
 // A frame with the message; a request's pixels are copied into it.
-std::string Frame(ToHost message);
-std::string Frame(FromHost message);
+std::string ToFrame(ToHost message);
+std::string ToFrame(FromHost message);
 
 // Throw Error{kInternal} for a payload that is no such message. What is read has enumerators that exist.
 ToHost ParseToHost(std::string_view payload);

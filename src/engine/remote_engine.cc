@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/host_process.h"
 #include "engine/wakeup.h"
 
 namespace quire {
@@ -63,7 +64,7 @@ std::shared_ptr<Ticket> RemoteEngine::Submit(Request request) {
     pending.usage = CheckRequest(request, limits_);
     id = ++last_id_;
   }
-  pending.frame = std::make_shared<const std::string>(Frame(SubmitMessage{id, std::move(request)}));
+  pending.frame = std::make_shared<const std::string>(ToFrame(SubmitMessage{id, std::move(request)}));
   {
     const std::lock_guard lock(mutex_);
     if (failure_) throw Error(ErrorKind::kDeviceLost, failure_->what());
@@ -127,7 +128,7 @@ void RemoteEngine::StartProcess() {
     ++starts_;
   }
   try {
-    process_.emplace(options_.command);
+    process_ = std::make_unique<HostProcess>(options_.command);
   } catch (const Error& error) {
     OnEnd(error);
   }
@@ -155,7 +156,7 @@ void RemoteEngine::EndUnwanted() {
   });
   for (auto& [id, request] : sent_) {
     if (!request.ticket->canceled() || std::exchange(request.cancel_sent, true)) continue;
-    process_->Put(std::make_shared<const std::string>(Frame(CancelMessage{id})));
+    process_->Put(std::make_shared<const std::string>(ToFrame(CancelMessage{id})));
   }
 }
 
@@ -171,7 +172,7 @@ void RemoteEngine::FillProcess() {
   if (stats_asked_ > stats_sent_) {
     stats_sent_ = stats_asked_;
     next_ask_ = Clock::now() + kAskEvery;
-    process_->Put(std::make_shared<const std::string>(Frame(AskStatsMessage{stats_sent_})));
+    process_->Put(std::make_shared<const std::string>(ToFrame(AskStatsMessage{stats_sent_})));
   }
 }
 

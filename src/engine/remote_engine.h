@@ -13,15 +13,18 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/host_process.h"
 #include "engine/request_limits.h"
 
 namespace quire {
 
+class HostProcess;
 class Wakeup;
+struct EventMessage;
+struct ReadyMessage;
+struct StatsMessage;
 
 struct RemoteEngineOptions {
-  std::vector<std::string> command;  // program and arguments; it calls RunEngineHost(kHostSocket, ...)
+  std::vector<std::string> command;  // program and arguments; it calls RunEngineHost
   EngineOptions engine;              // as the process has them
   // The pause before a new process, doubled for each that ends before a request has been finished.
   std::chrono::milliseconds first_pause{100}, longest_pause{10'000};
@@ -90,7 +93,7 @@ class RemoteEngine : public Engine {
   const std::shared_ptr<Wakeup> wakeup_;  // shared with tickets, which may outlive the engine
 
   // The thread's.
-  std::optional<HostProcess> process_;
+  std::unique_ptr<HostProcess> process_;
   bool ready_ = false;      // the process is
   bool was_ready_ = false;  // one was
   int failures_ = 0;        // in a row
