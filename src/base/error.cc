@@ -1,6 +1,7 @@
 #include "base/error.h"
 
 #include <array>
+#include <new>
 #include <utility>
 
 namespace quire {
@@ -37,6 +38,18 @@ Error::Error(ErrorKind kind, std::string what, std::string where, std::string hi
 
 Error Error::Within(std::string_view outer) const {
   return {kind_, what_, where_.empty() ? std::string(outer) : std::string(outer) + ": " + where_, hint_};
+}
+
+Error CurrentError() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorKind::kOutOfMemory, "host memory does not suffice");
+  } catch (const std::exception& error) {
+    return Error(ErrorKind::kInternal, error.what());
+  }
 }
 
 }  // namespace quire

@@ -57,4 +57,8 @@ class Error : public std::exception {
   std::string what_, where_, hint_, text_;
 };
 
+// The exception that is being handled, as an Error: kOutOfMemory for std::bad_alloc, kInternal for one that is no
+// Error.
+Error CurrentError();
+
 }  // namespace quire

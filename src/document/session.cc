@@ -10,6 +10,11 @@ namespace quire {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double MsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
 
 void CheckModes(const ModelCard& card, const Geometry& geometry, const std::string& file) {
   for (const std::string& mode : card.modes) {
@@ -42,15 +47,29 @@ ModelFiles LoadModelFiles(const std::string& folder, const ModelConfig& config) 
 }
 
 Session::Session(const std::string& folder, std::unique_ptr<Backend> backend, const EngineOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   std::unique_ptr<Model> model = LoadModel(folder, std::move(backend));
   ModelFiles files = LoadModelFiles(folder, model->config());
   tokenizer_ = std::make_unique<Tokenizer>(std::move(files.tokenizer));
-  std::string name = files.card.name;
-  if (name.empty()) name = fs::weakly_canonical(folder).filename().string();
   engine_ = std::make_unique<LocalEngine>(std::move(model), *tokenizer_, options);
-  reader_ = std::make_unique<PageReader>(*engine_, *tokenizer_, std::move(files.card), std::move(name));
-  load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  MakeReader(folder, std::move(files.card));
+  load_ms_ = MsSince(start);
+}
+
+Session::Session(const std::string& folder, RemoteEngineOptions options) {
+  const auto start = Clock::now();
+  ModelConfig config = LoadConfig(Checkpoint::Open(folder));
+  ModelFiles files = LoadModelFiles(folder, config);
+  tokenizer_ = std::make_unique<Tokenizer>(std::move(files.tokenizer));
+  engine_ = std::make_unique<RemoteEngine>(std::move(config), std::move(options));
+  MakeReader(folder, std::move(files.card));
+  load_ms_ = MsSince(start);
+}
+
+void Session::MakeReader(const std::string& folder, ModelCard card) {
+  std::string name = card.name;
+  if (name.empty()) name = fs::weakly_canonical(folder).filename().string();
+  reader_ = std::make_unique<PageReader>(*engine_, *tokenizer_, std::move(card), std::move(name));
 }
 
 Session::Session(std::unique_ptr<Tokenizer> tokenizer, std::unique_ptr<Engine> engine, ModelCard card,

@@ -17,9 +17,10 @@ struct EngineOptions {
   int max_step_rows = 512;  // tokens in a forward call: longer prompts run in chunks
   int context_tokens = 0;   // prompt and output together; 0: the model's
   // The KV cache in bytes, or in pages of kPageTokens tokens, which goes before. Both 0: a full context for each of
-  // max_sequences, but no more than half of the free memory. At least one context, at most one for each sequence.
+  // max_sequences, but no more than this share of the free memory. At least one context, at most one for each sequence.
   int64_t kv_cache_bytes = 0;
   int kv_pages = 0;
+  double kv_memory_share = 0.5;
   int image_tokens = 2048;        // at most, of one page
   int64_t vision_rows = 0;        // image tokens in memory; 0: image_tokens for each of max_sequences and 8 pages more
   double vision_budget_ms = 100;  // of vision between two steps while something decodes; at least one view
@@ -62,6 +63,8 @@ class Engine {
   virtual int context_tokens() const = 0;
   virtual EngineStats stats() const = 0;
   virtual EngineHealth health() const = 0;
+  // Waits while it is loading. Throws the Error by which it failed.
+  virtual void WaitReady() {}
 };
 
 }  // namespace quire

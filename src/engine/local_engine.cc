@@ -1,12 +1,11 @@
 #include "engine/local_engine.h"
 
 #include <algorithm>
-#include <new>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
-#include "base/utf8.h"
+#include "engine/request_limits.h"
 
 namespace quire {
 namespace {
@@ -46,7 +45,9 @@ EngineOptions Checked(const EngineOptions& options) {
 int KvPageCount(const EngineOptions& options, int context_tokens, Model& model) {
   const int64_t one = PagesOf(context_tokens), all = one * options.max_sequences, page_bytes = model.KvPageBytes();
   if (options.kv_pages == 0 && options.kv_cache_bytes == 0)
-    return static_cast<int>(std::clamp(model.backend().FreeBytes() / 2 / page_bytes, one, all));
+    return static_cast<int>(std::clamp(
+        static_cast<int64_t>(options.kv_memory_share * static_cast<double>(model.backend().FreeBytes())) / page_bytes,
+        one, all));
   const int64_t found = options.kv_pages ? options.kv_pages : options.kv_cache_bytes / page_bytes;
   if (found < one) {
     auto say = [&](int64_t pages) {
@@ -65,36 +66,6 @@ int64_t VisionRows(const EngineOptions& options) {
                              : (int64_t{options.max_sequences} + kKeptPages) * options.image_tokens;
 }
 
-void CheckIds(std::span<const int32_t> ids, int vocab) {
-  for (const int32_t id : ids)
-    if (id < 0 || id >= vocab)
-      throw Error(ErrorKind::kUsage, "the prompt holds the token " + std::to_string(id) + ", the model has 0 to " +
-                                         std::to_string(vocab - 1));
-}
-
-void CheckStops(const std::vector<std::string>& stops) {
-  if (stops.size() > kMaxStops)
-    throw Error(ErrorKind::kUsage,
-                "wanted at most " + std::to_string(kMaxStops) + " stop strings, found " + std::to_string(stops.size()));
-  for (const std::string& stop : stops)
-    if (stop.empty() || !IsUtf8(stop))
-      throw Error(ErrorKind::kUsage, std::string("wanted a stop string of whole characters, found ") +
-                                         (stop.empty() ? "an empty one" : "bytes that are not UTF-8"));
-}
-
-// The exception that is being handled. One that is no Error is a bug, which fails requests and not the engine.
-Error CurrentError() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorKind::kOutOfMemory, "host memory does not suffice");
-  } catch (const std::exception& error) {
-    return Error(ErrorKind::kInternal, error.what());
-  }
-}
-
 }  // namespace
 
 const char* Name(EndReason reason) {
@@ -106,8 +77,7 @@ LocalEngine::LocalEngine(std::unique_ptr<Model> model, const Tokenizer& tokenize
     : model_(std::move(model)),
       tokenizer_(tokenizer),
       options_(Checked(options)),
-      context_tokens_(options.context_tokens ? std::min(options.context_tokens, model_->config().lm.max_positions)
-                                             : model_->config().lm.max_positions),
+      context_tokens_(LimitsOf(options, model_->config()).context_tokens),
       quiet_ids_{model_->config().lm.bos_id, model_->config().lm.eos_id},
       stream_(model_->backend().CreateStream()),
       arena_(model_->backend()),
@@ -132,28 +102,16 @@ LocalEngine::~LocalEngine() {
 }
 
 std::shared_ptr<Ticket> LocalEngine::Submit(Request request) {
-  CheckStops(request.stop);
   auto s = std::make_unique<Sequence>(Sequence{.request = std::move(request),
                                                .ticket = std::make_shared<Ticket>(),
                                                .text = StreamDecoder(tokenizer_, quiet_ids_),
                                                .submitted = Sequence::Clock::now()});
+  s->usage = CheckRequest(s->request, LimitsOf(options_, config()));
   s->stops = StopStrings(s->request.stop);
-  CheckIds(s->request.before, config().lm.vocab);
-  CheckIds(s->request.after, config().lm.vocab);
-  const int prompt = s->prompt_tokens(), room = context_tokens_ - prompt;
-  if (prompt == 0) throw Error(ErrorKind::kUsage, "the prompt is empty");
-  if (s->image_tokens() > options_.image_tokens)
-    throw Error(ErrorKind::kTooLarge, "wanted a page of at most " + std::to_string(options_.image_tokens) +
-                                          " image tokens, found " + std::to_string(s->image_tokens()));
-  if (room <= 0)
-    throw Error(ErrorKind::kTooLarge, "the prompt has " + std::to_string(prompt) + " tokens, the context holds " +
-                                          std::to_string(context_tokens_) + " with the output");
-  s->usage.prompt_tokens = prompt;
-  s->usage.image_tokens = s->image_tokens();
-  s->usage.max_tokens = s->request.max_tokens > 0 ? std::min(s->request.max_tokens, room) : room;
   const std::shared_ptr<Ticket> ticket = s->ticket;
   {
     std::lock_guard lock(mutex_);
+    if (lost_) throw *lost_;
     waiting_.emplace(s->request.priority, std::move(s));
   }
   wake_.notify_one();
@@ -167,9 +125,16 @@ EngineStats LocalEngine::stats() const {
   return stats;
 }
 
+EngineHealth LocalEngine::health() const {
+  std::lock_guard lock(mutex_);
+  if (!lost_) return {};
+  return {EngineHealth::State::kFailed, lost_->what()};
+}
+
 void LocalEngine::Drive() {
   while (Wait()) {
     EndUnwanted();
+    EndAllIfLost();
     const std::vector<SequencePtr> ended = TakeEnded();
     Admit();
     PublishStats();
@@ -211,6 +176,20 @@ void LocalEngine::EndUnwanted() {
   });
 }
 
+void LocalEngine::EndAllIfLost() {
+  std::multimap<int, SequencePtr> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    if (!lost_) return;
+    waiting.swap(waiting_);  // Submit adds none any more
+  }
+  for (const SequencePtr& s : running_) Fail(*s, *lost_);
+  for (const auto& [priority, s] : waiting) {
+    Fail(*s, *lost_);
+    s->ticket->Put(std::move(*s->end));
+  }
+}
+
 std::vector<LocalEngine::SequencePtr> LocalEngine::TakeEnded() {
   std::vector<SequencePtr> ended;
   for (SequencePtr& s : running_) {
@@ -234,7 +213,8 @@ void LocalEngine::Admit() {
     free_slots_.pop_back();
     s.usage.queued_ms = MsSince(s.submitted);
     state_.samplers->Reset(s.slot, s.request.sampling, s.PromptIds(), {});
-    if (s.request.page && s.seen()) s.ticket->Put(StageEvent{StageEvent::Stage::kVision, s.views(), s.views()});
+    s.ticket->Put(s.vision ? StageEvent{StageEvent::Stage::kVision, s.vision->views_done, s.views()}
+                           : StageEvent{StageEvent::Stage::kPrefill, 0, s.prompt_tokens()});
     auto behind = [&](const SequencePtr& other) { return other->request.priority > s.request.priority; };
     running_.insert(std::ranges::find_if(running_, behind), std::move(first));
     waiting_.erase(waiting_.begin());
@@ -391,6 +371,10 @@ void LocalEngine::End(Sequence& s, EndReason reason, std::string detail, std::op
 }
 
 void LocalEngine::Fail(Sequence& s, const Error& error) {
+  if (error.kind() == ErrorKind::kDeviceLost && !lost_) {
+    std::lock_guard lock(mutex_);
+    lost_ = error;
+  }
   End(s, EndReason::kError, error.what(), error);
 }
 

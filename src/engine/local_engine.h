@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -39,7 +40,9 @@ class LocalEngine : public Engine {
   const BackendInfo& backend_info() const override { return model_->backend().info(); }
   int context_tokens() const override { return context_tokens_; }
   EngineStats stats() const override;
-  EngineHealth health() const override { return {}; }
+  // Failed from the first Error{kDeviceLost} of the model on: all requests end with it, Submit throws it. The process
+  // cannot use the device again.
+  EngineHealth health() const override;
 
   // Tests: called on the engine's thread with a generated token's sequence and logits. Set before the first Submit.
   std::function<void(const Sequence&, std::span<const float>)> probe;
@@ -57,6 +60,7 @@ class LocalEngine : public Engine {
   void Drive();                          // the thread
   bool Wait();                           // for work; false: the engine ends
   void EndUnwanted();                    // canceled ones and those past their deadline
+  void EndAllIfLost();                   // the device
   std::vector<SequencePtr> TakeEnded();  // off running_; what they held is free again
   void Admit();
   void PublishStats();
@@ -86,10 +90,11 @@ class LocalEngine : public Engine {
   StepOutputs outputs_;
   EngineStats counts_;
 
-  mutable std::mutex mutex_;  // guards stats_, waiting_ and stop_
+  mutable std::mutex mutex_;  // guards stats_, waiting_, lost_ and stop_
   std::condition_variable wake_;
   EngineStats stats_;                        // counts_ of the last iteration
   std::multimap<int, SequencePtr> waiting_;  // by priority, then oldest first
+  std::optional<Error> lost_;                // the device; written by the thread
   bool stop_ = false;
   std::thread thread_;
 };

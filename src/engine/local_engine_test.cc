@@ -434,7 +434,7 @@ TEST(EventsTest, StagesThenTokensThenOneEnd) {
       ended = true;
     }
   }
-  std::vector<std::string> wanted = {"view 1/3",       "view 2/3",       "view 3/3",
+  std::vector<std::string> wanted = {"view 0/3",       "view 1/3",       "view 2/3",      "view 3/3",
                                      "prompt 200/548", "prompt 400/548", "prompt 548/548"};
   wanted.insert(wanted.end(), 9, "token");
   wanted.push_back("end");
@@ -517,7 +517,7 @@ TEST_F(CancelTest, InVision) {
   e.control->hold_view = 2;
   const auto ticket = SubmitAndWait(AskScriptByPage(0), e.control->views, 2);
   const Reading reading = Cancel(*ticket, &e.control->hold_view);
-  EXPECT_EQ(reading.stages.size(), 2u);
+  EXPECT_EQ(reading.stages.size(), 3u);
   EXPECT_EQ(e.control->views, 2);  // of 3
   ExpectFree(e, babble);
 }
@@ -601,7 +601,7 @@ TEST(FailureTest, AViewFailsItsOwnPage) {
   const Reading failed = ReadToEnd(*bad);
   EXPECT_EQ(failed.end.reason, EndReason::kError);
   ASSERT_TRUE(failed.end.error);
-  EXPECT_EQ(failed.end.error->kind(), ErrorKind::kDeviceLost);
+  EXPECT_EQ(failed.end.error->kind(), ErrorKind::kInternal);
   EXPECT_THAT(failed.end.detail, HasSubstr("view 2 was told to fail"));
   for (const auto& ticket : {good, text}) {
     const Reading reading = ReadToEnd(*ticket);
@@ -626,6 +626,29 @@ TEST(FailureTest, AStepFailsThoseInItAndTheEngineLivesOn) {
     }
   }
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Read(e, AskScript(1, 400)).ids, Babble(50, 9));  // all slots and pages
+}
+
+TEST(FailureTest, ALostDeviceEndsAllAndForGood) {
+  for (const bool in_vision : {false, true}) {
+    ScriptedEngine e({ScriptOf(Babble(100))}, {.max_sequences = 2, .context_tokens = 1024});
+    e.control->fail_as = ErrorKind::kDeviceLost;
+    (in_vision ? e.control->fail_view : e.control->fail_step) = 2;
+    auto& hold = in_vision ? e.control->hold_view : e.control->hold_step;
+    hold = 1;
+    std::vector<std::shared_ptr<Ticket>> tickets;
+    for (int i = 0; i < 4; ++i)  // two of them wait
+      tickets.push_back(e.engine.Submit(in_vision ? AskScriptByPage(0) : AskScript(0)));
+    hold = 0;
+    for (const auto& ticket : tickets) {
+      const Reading reading = ReadToEnd(*ticket);
+      EXPECT_EQ(reading.end.reason, EndReason::kError);
+      ASSERT_TRUE(reading.end.error);
+      EXPECT_EQ(reading.end.error->kind(), ErrorKind::kDeviceLost);
+    }
+    EXPECT_EQ(e.engine.health().state, EngineHealth::State::kFailed);
+    EXPECT_THAT(e.engine.health().cause, HasSubstr("was told to fail"));
+    ExpectError(ErrorKind::kDeviceLost, HasSubstr("was told to fail"), [&] { e.engine.Submit(AskScript(0)); });
+  }
 }
 
 // Throws what no model should.

@@ -37,6 +37,9 @@ struct Request {
   bool detect_loops = true;       // end a page whose blocks or boxes repeat (repeat_guard.h)
   int priority = 0;  // lower ones are admitted first and keep their pages longer; equals in order of arrival
   std::optional<std::chrono::steady_clock::time_point> deadline;
+
+  int image_tokens() const { return page ? static_cast<int>(page->plan.tokens.size()) : 0; }
+  int prompt_tokens() const { return static_cast<int>(before.size() + after.size()) + image_tokens(); }
 };
 
 enum class EndReason {
@@ -59,7 +62,8 @@ struct Usage {
   int preemptions = 0;
 };
 
-// Work on a page has come this far.
+// Work on a page has come this far. The first event of a request that runs is one of these, when it leaves the
+// queue; done: what is there already.
 struct StageEvent {
   enum class Stage { kVision, kPrefill };
   Stage stage;

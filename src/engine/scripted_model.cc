@@ -17,12 +17,11 @@ namespace {
 
 // Counts a call, and sleeps, waits and fails as told.
 void Account(const char* what, std::atomic<int64_t>* calls, int sleep_ms, const std::atomic<int64_t>& held_call,
-             const std::atomic<int64_t>& failing_call) {
+             const std::atomic<int64_t>& failing_call, ErrorKind fail_as) {
   const int64_t call = ++*calls;
   std::this_thread::sleep_for(std::chrono::milliseconds(sleep_ms));
   while (held_call == call) std::this_thread::sleep_for(std::chrono::microseconds(100));
-  if (failing_call == call)
-    throw Error(ErrorKind::kDeviceLost, std::string(what) + " " + std::to_string(call) + " was told to fail");
+  if (failing_call == call) throw Error(fail_as, std::string(what) + " " + std::to_string(call) + " was told to fail");
 }
 
 // 0 to 255 of a normalised pixel, whose range is -1 to 1.
@@ -52,7 +51,7 @@ ScriptedModel::ScriptedModel(ScriptedOptions options, std::shared_ptr<ScriptedCo
 
 void ScriptedModel::See(Context&, std::span<const ViewInput> views, const View&) {
   for (const ViewInput& view : views) {
-    Account("view", &control_->views, control_->view_ms, control_->hold_view, control_->fail_view);
+    Account("view", &control_->views, control_->view_ms, control_->hold_view, control_->fail_view, control_->fail_as);
     const int red = ByteOf(view.pixels[0]);
     if (control_->fail_red == red) throw Error(ErrorKind::kInternal, "a page was told to fail");
     if (view.view > 0) continue;
@@ -64,7 +63,7 @@ void ScriptedModel::See(Context&, std::span<const ViewInput> views, const View&)
 
 void ScriptedModel::Step(Context& c, const StepInputs& in, DecoderState& state, StepOutputs* out) {
   control_->rows += in.rows();
-  Account("step", &control_->steps, control_->step_ms, control_->hold_step, control_->fail_step);
+  Account("step", &control_->steps, control_->step_ms, control_->hold_step, control_->fail_step, control_->fail_as);
   for (int row = 0; row < in.rows(); ++row) Append(in, row);
 
   out->samples.clear();

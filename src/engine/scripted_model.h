@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "model/model.h"
 
 namespace quire {
@@ -32,7 +33,8 @@ struct ScriptedOptions {
 // Shared by a test and the model, which the engine owns: what the model is told to do, and what it has done. Any
 // thread, at any time. Calls are numbered from 1.
 struct ScriptedControl {
-  std::atomic<int64_t> fail_view{0}, fail_step{0};   // the call that throws Error{kDeviceLost}
+  std::atomic<int64_t> fail_view{0}, fail_step{0};  // the call that throws Error{fail_as}
+  std::atomic<ErrorKind> fail_as{ErrorKind::kInternal};
   std::atomic<int> fail_red{-1};                     // pages of this red: their views throw Error{kInternal}
   std::atomic<int64_t> hold_view{0}, hold_step{0};   // the call that waits until this is another number
   std::atomic<int> view_ms{0}, step_ms{0};           // that each call sleeps

@@ -37,9 +37,9 @@ struct Sequence {
   int computed = 0;             // positions [0, computed) are in the cache
   std::optional<EndEvent> end;  // given out when all that it holds is free again
 
-  int image_tokens() const { return request.page ? static_cast<int>(request.page->plan.tokens.size()) : 0; }
+  int image_tokens() const { return request.image_tokens(); }
   int views() const { return request.page ? static_cast<int>(request.page->views.size()) : 0; }
-  int prompt_tokens() const { return static_cast<int>(request.before.size() + request.after.size()) + image_tokens(); }
+  int prompt_tokens() const { return request.prompt_tokens(); }
   int length() const { return prompt_tokens() + static_cast<int>(generated.size()); }
   bool seen() const {
     return !request.page || (vision && vision->views_done == views());

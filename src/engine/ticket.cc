@@ -20,9 +20,21 @@ std::optional<Event> Ticket::NextWithin(std::chrono::milliseconds wait) {
   return event;
 }
 
+void Ticket::Cancel() {
+  if (!canceled_.exchange(true) && on_cancel_) on_cancel_();
+}
+
+void Ticket::Forward(std::function<void(Event)> sink) {
+  std::lock_guard lock(mutex_);
+  for (Event& event : events_) sink(std::move(event));
+  events_.clear();
+  sink_ = std::move(sink);
+}
+
 void Ticket::Put(Event event) {
   {
     std::lock_guard lock(mutex_);
+    if (sink_) return sink_(std::move(event));
     events_.push_back(std::move(event));
   }
   there_.notify_one();

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/unique_fd.h"
 #include "image/picture_info.h"
-#include "image/unique_fd.h"
 
 namespace quire {
 

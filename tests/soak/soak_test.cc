@@ -185,7 +185,7 @@ class Traffic {
         EXPECT_TRUE(request.deadline);
         break;
       case EndReason::kError:
-        EXPECT_EQ(reading.end.error->kind(), ErrorKind::kDeviceLost) << reading.end.detail;
+        EXPECT_EQ(reading.end.error->kind(), ErrorKind::kInternal) << reading.end.detail;
         break;
       case EndReason::kLoop:
         ADD_FAILURE() << reading.end.detail;

@@ -90,8 +90,8 @@ void AddEngineOptions(CLI::App* command, ServeArguments& a) {
           [&engine](double gigabytes) { engine.kv_cache_bytes = static_cast<int64_t>(gigabytes * (1 << 30)); })
       ->check(NumberIn(0.001, 1e6));
   group
-      .Add("--memory-share,--gpu-memory-utilization", a.memory_share, "SHARE",
-           "Of the free memory, for the KV cache, instead of --kv-cache-gb")
+      .Add("--memory-share,--gpu-memory-utilization", engine.kv_memory_share, "SHARE",
+           "Most of the free memory for the KV cache, without --kv-cache-gb (default 0.5)")
       ->check(NumberIn(0.01, 1.0));
   group
       .Add("--vision-cache-pages", a.vision_cache_pages, "N",

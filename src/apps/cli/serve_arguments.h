@@ -16,7 +16,6 @@ struct ServeArguments {
   MachineArguments machine;
   std::vector<std::string> served_names;
   EngineOptions engine{.max_sequences = 16};
-  double memory_share = 0;  // 0: not said
   int vision_cache_pages = 8;
   ServerOptions server;
   double drain_timeout_s = 60;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/engine_host_command.h"
 #include "apps/cli/model_choice.h"
 #include "apps/cli/output.h"
 #include "apps/cli/serve_arguments.h"
@@ -42,25 +43,26 @@ class Signals {
 
 std::unique_ptr<ServedModel> Load(const ServeArguments& arguments, const ModelChoice& choice) {
   auto model = std::make_unique<ServedModel>();
-  std::unique_ptr<Backend> backend = MakeBackend(arguments.machine);
   EngineOptions engine = arguments.engine;
-  if (arguments.memory_share > 0)
-    engine.kv_cache_bytes = static_cast<int64_t>(arguments.memory_share * static_cast<double>(backend->FreeBytes()));
   engine.vision_rows = int64_t{engine.image_tokens} * (engine.max_sequences + arguments.vision_cache_pages);
-  model->session = std::make_unique<Session>(choice.folder, std::move(backend), engine);
+  MachineArguments machine = arguments.machine;
+  machine.model = choice.folder;
+  model->session = std::make_unique<Session>(
+      choice.folder, RemoteEngineOptions{.command = EngineHostCommand(machine, engine), .engine = engine});
+  model->session->engine().WaitReady();
   model->names = arguments.served_names;
   if (model->names.empty()) model->names.push_back(model->session->model_name());
   model->created = UnixSeconds();
   return model;
 }
 
-std::string Ready(const ServedModel& model) {
+std::string Ready(const ServedModel& model, int64_t load_ms) {
   const Engine& engine = model.session->engine();
   const EngineStats stats = engine.stats();
   return "ready: " + model.names.front() + ", " + engine.backend_info().name + ", " +
          std::string(Name(engine.backend_info().dtype)) + ", context of " + std::to_string(engine.context_tokens()) +
          " tokens" + (stats.kv_pages > 0 ? ", KV cache of " + std::to_string(stats.kv_pages * kPageTokens) : "") +
-         ", loaded in " + std::to_string(static_cast<int64_t>(model.session->load_ms())) + " ms";
+         ", loaded in " + std::to_string(load_ms) + " ms";
 }
 
 int Serve(const ServeArguments& arguments) {
@@ -83,8 +85,10 @@ int RunServer(const ServeArguments& arguments, const std::function<std::unique_p
   ServerOptions options = arguments.server;
   options.api.workers = 2 * arguments.engine.max_sequences + 2;
   Server server(options, [&] {
+    const auto start = std::chrono::steady_clock::now();
     auto model = load();
-    PrintNote(Ready(*model));
+    const auto took = std::chrono::steady_clock::now() - start;
+    PrintNote(Ready(*model, std::chrono::duration_cast<milliseconds>(took).count()));
     return model;
   });
   const bool tls = !options.http.tls_certificate.empty();

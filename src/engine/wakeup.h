@@ -1,0 +1,27 @@
+// Wakes a thread that waits in poll.
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+#include "base/unique_fd.h"
+
+namespace quire {
+
+class Wakeup {
+ public:
+  // Any thread. fd() can be read until Clear.
+  void Wake() const { eventfd_write(fd_.get(), 1); }
+  void Clear() const {
+    eventfd_t count;
+    eventfd_read(fd_.get(), &count);
+  }
+  int fd() const { return fd_.get(); }
+
+ private:
+  UniqueFd fd_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+};
+
+}  // namespace quire
