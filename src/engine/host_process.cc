@@ -18,8 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// An event is under 1 KiB: a token with its most probable others. The last one of a request may hold an error's text.
-constexpr uint64_t kMostBytesOfMessage = 1 << 20;
+// An event is a token with its most probable others: under 1 KiB, and under 2 MiB where they are the vocabulary.
+constexpr uint64_t kMostBytesOfMessage = 16 << 20;
 
 pid_t Spawn(const std::vector<std::string>& command, int socket) {
   posix_spawn_file_actions_t files;

@@ -1,6 +1,10 @@
 // What scripted_host writes, and how it is told to misbehave.
 #pragma once
 
+#include <sys/types.h>
+
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -27,6 +31,15 @@ inline EngineOptions HostEngineOptions() {
   return {.max_sequences = 4, .max_step_rows = 4096, .context_tokens = 2048};
 }
 
+// The processes whose parent is this one.
+inline std::vector<pid_t> Children() {
+  std::vector<pid_t> children;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "children");
+    for (pid_t pid; file >> pid;) children.push_back(pid);
+  }
+  return children;
+}
 // An argument each: "NAME=VALUE".
 struct HostFaults {
   int step_ms = 0;

@@ -1,7 +1,6 @@
 // The engine in another process: the same events as in this one, and what is left of them when that process dies.
 #include "engine/remote_engine.h"
 
-#include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -50,15 +49,6 @@ struct NoFile {
   std::string path = fs::temp_directory_path() / ("quire_remote_" + std::to_string(getpid()));
 };
 
-// The processes whose parent is this one.
-std::vector<pid_t> Children() {
-  std::vector<pid_t> children;
-  for (const auto& task : fs::directory_iterator("/proc/self/task")) {
-    std::ifstream file(task.path() / "children");
-    for (pid_t pid; file >> pid;) children.push_back(pid);
-  }
-  return children;
-}
 pid_t TheChild() {
   const std::vector<pid_t> children = Children();
   EXPECT_EQ(children.size(), 1u);
@@ -271,6 +261,15 @@ TEST(RemoteDeathTest, Nonsense) {
   Remote remote({.step_ms = 2, .nonsense_step = 50, .once = once.path});
   ExpectWaitingOnesSurvive(
       remote, [] {}, HasSubstr("cannot be"));
+}
+
+TEST(RemoteDeathTest, NoProcessOutlivesItsOwner) {
+  FILE* owner = popen(QUIRE_BINARY_DIR "/tests/scripted_host orphan", "r");
+  ASSERT_NE(owner, nullptr);
+  pid_t host = -1;
+  ASSERT_EQ(std::fscanf(owner, "%d", &host), 1);
+  pclose(owner);
+  Eventually("it is gone", [&] { return IsZombieOrGone(host); });
 }
 
 TEST(RemoteDeathTest, ManyTimesInARowWithWorkBetween) {

@@ -1,7 +1,9 @@
 // An engine host over the scripted model, which misbehaves as its arguments say (HostFaults).
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -10,6 +12,7 @@
 #include "engine/engine_host.h"
 #include "engine/host_process.h"
 #include "engine/local_engine.h"
+#include "engine/remote_engine.h"
 #include "tests/engine_host/host_scripts.h"
 
 namespace quire {
@@ -45,7 +48,18 @@ std::unique_ptr<Engine> Make(const HostFaults& faults) {
   return std::make_unique<LocalEngine>(std::make_unique<Faulty>(faults, control), TinyTokenizer(), HostEngineOptions());
 }
 
+// Owns a host, and dies of a signal while a request runs.
+int Orphan(const std::string& program) {
+  RemoteEngine engine(ScriptedModel(HostOptions()).config(),
+                      {.command = {program, "step_ms=5"}, .engine = HostEngineOptions()});
+  engine.Submit(AskScript(39))->Next();
+  for (const pid_t pid : Children()) std::printf("%d\n", pid);
+  std::fflush(stdout);
+  return raise(SIGKILL);
+}
+
 int Main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "orphan") return Orphan(argv[0]);
   HostFaults faults;
   std::map<std::string, int*> numbers = {{"step_ms", &faults.step_ms},
                                          {"fail_step", &faults.fail_step},
