@@ -25,6 +25,12 @@ using std::chrono::steady_clock;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 RemoteEngineOptions Options(const HostFaults& faults = {}) {
   RemoteEngineOptions options{.command = {QUIRE_BINARY_DIR "/tests/scripted_host"}, .engine = HostEngineOptions()};
   for (const std::string& argument : faults.Arguments()) options.command.push_back(argument);
@@ -412,9 +418,10 @@ TEST(RemoteManyTest, AThousandRequestsWithCancelsLeaveNothing) {
   EXPECT_EQ(OpenFiles(), files);
   const double ours = ResidentMib("self") - ours_mib, theirs = ResidentMib(child) - theirs_mib;
   std::printf("  grown by %.1f MiB here, %.1f MiB in the process\n", ours, theirs);
+  EXPECT_EQ(remote.engine.stats().restarts, 0);
+  if (kSanitized) return;  // memory is kept back
   EXPECT_LT(ours, 8);
   EXPECT_LT(theirs, 8);
-  EXPECT_EQ(remote.engine.stats().restarts, 0);
 }
 
 TEST(RemoteManyTest, DeathsLeaveNothing) {
@@ -468,7 +475,8 @@ TEST(RemoteTimeTest, PixelsTravel) {
       page->views.emplace_back(static_cast<size_t>(view.side_px) * view.side_px * 3, red);
     const Request request{.before = {0}, .page = page, .max_tokens = 1};
     ExpectScript(ReadToEnd(*remote.engine.Submit({.before = {0}, .page = page})), 2);
-    std::printf("  %zu views as %s: %.1f ms\n", page->views.size(), what, MedianMs(remote.engine, request, 15));
+    std::printf("  %zu views as %s: %.1f ms\n", page->views.size(), what,
+                MedianMs(remote.engine, request, kSanitized ? 1 : 9));
   }
 }
 
