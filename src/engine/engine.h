@@ -55,7 +55,7 @@ class Engine {
   virtual ~Engine() = default;
 
   // Throws Error{kUsage} or {kTooLarge} at once for a request that can never run: an empty prompt, one longer than the
-  // context, a token that the model does not have; {kDeviceLost} when the device is gone for good.
+  // context, a token that the model does not have, a bad stop string; {kDeviceLost} when the device is gone for good.
   virtual std::shared_ptr<Ticket> Submit(Request request) = 0;
 
   virtual const ModelConfig& config() const = 0;

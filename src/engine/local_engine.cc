@@ -135,10 +135,12 @@ void LocalEngine::Drive() {
   while (Wait()) {
     EndUnwanted();
     EndAllIfLost();
-    const std::vector<SequencePtr> ended = TakeEnded();
-    Admit();
-    PublishStats();
-    for (const SequencePtr& s : ended) s->ticket->Put(std::move(*s->end));
+    {
+      const std::vector<SequencePtr> ended = TakeEnded();
+      Admit();
+      PublishStats();
+      for (const SequencePtr& s : ended) s->ticket->Put(std::move(*s->end));
+    }
     SeeViews();
     RunStep();
   }
@@ -249,10 +251,9 @@ void LocalEngine::SeeViews() {
     decoding |= !s->generated.empty();
     if (s->seen() || std::ranges::count(chosen, s->vision)) continue;  // another one's pixels are the same
     chosen.push_back(s->vision);
-    for (int view = s->vision->views_done; view < s->views() && looks.size() < kMaxViews; ++view) {
+    for (int view = s->vision->views_done; view < s->views() && looks.size() < kMaxViews; ++view)
       looks.push_back(
           {s.get(), {&s->request.page->plan, view, s->request.page->views[view].data(), s->vision->first_row}});
-    }
   }
   if (looks.empty()) return;
   const double budget_ms = options_.vision_budget_ms * (decoding ? 1 : kIdleBudgets);
