@@ -1,6 +1,7 @@
 #include "server/fields.h"
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 #include <utility>
 
@@ -87,7 +88,9 @@ std::optional<bool> Fields::Bool(std::string_view name) {
 std::optional<int64_t> Fields::Int(std::string_view name, int64_t least, int64_t most) {
   const Json* value = Take(name);
   if (!value) return std::nullopt;
-  const bool whole = value->is_int() || (value->is_number() && value->as_double() == std::int64_t(value->as_double()));
+  constexpr double kExact = 1LL << 53;  // doubles beyond are not exact
+  const bool whole = value->is_int() || (value->is_number() && std::abs(value->as_double()) <= kExact &&
+                                         std::floor(value->as_double()) == value->as_double());
   if (!whole || value->as_int() < least || value->as_int() > most)
     throw FieldError(PathOf(name), "wanted a whole number from " + std::to_string(least) + " to " +
                                        std::to_string(most) + ", found " + Describe(*value));

@@ -10,7 +10,7 @@ seeds_of() {
     grounding) ls tests/data/document/*.txt ;;
     picture) ls tests/data/image/pictures/* ;;
     tokenizer) ls models/tiny/tokenizer.json ;;
-    safetensors) ;;
+    safetensors | request) ;;
     *) echo "no seeds are known for $1" >&2; return 1 ;;
   esac
 }
