@@ -25,7 +25,14 @@ class LocalTarget : public BenchTarget {
  public:
   LocalTarget(const MachineArguments& machine, int max_sequences)
       : folder_(ChooseModel(machine.model).folder),
-        session_(folder_, MakeBackend(machine), {.max_sequences = max_sequences}) {}
+        session_(folder_, MakeBackend(machine), {.max_sequences = max_sequences}) {
+    constexpr double kBytesPerWeight = 2;  // as stored
+    start_up_ = {.load_ms = session_.load_ms(),
+                 .weight_bytes = WeightBytes(folder_),
+                 .kv_tokens = session_.engine().stats().kv_pages * kPageTokens,
+                 .ceilings = MeasureCeilings(*MakeBackend(machine)),
+                 .token = TokenWork(session_.engine().config(), kBytesPerWeight)};
+  }
 
   BenchAnswer Ask(const BenchQuestion& question) override {
     struct FirstToken : ReadListener {
@@ -63,14 +70,13 @@ class LocalTarget : public BenchTarget {
     const BackendInfo& backend = session_.engine().backend_info();
     return session_.model_name() + ", " + backend.name + ", " + std::string(Name(backend.dtype));
   }
-  std::optional<StartUp> start_up() const override {
-    return StartUp{session_.load_ms(), WeightBytes(folder_), session_.engine().stats().kv_pages * kPageTokens};
-  }
+  std::optional<StartUp> start_up() const override { return start_up_; }
 
  private:
   std::string folder_;
   Session session_;
   DecodePool decoders_;
+  StartUp start_up_;
 };
 
 }  // namespace

@@ -63,7 +63,11 @@ Json ToJson(const BenchReport& report) {
   if (report.start_up)
     json.Set("start_up", Json::Object{{"load_ms", Rounded(report.start_up->load_ms)},
                                       {"weight_bytes", report.start_up->weight_bytes},
-                                      {"kv_cache_tokens", report.start_up->kv_tokens}});
+                                      {"kv_cache_tokens", report.start_up->kv_tokens},
+                                      {"product_flops", Rounded(report.start_up->ceilings.product_flops)},
+                                      {"read_bytes_per_s", Rounded(report.start_up->ceilings.read_bytes_per_s)},
+                                      {"token_flops", Rounded(report.start_up->token.flops)},
+                                      {"token_weight_bytes", Rounded(report.start_up->token.weight_bytes)}});
   json.Set("cold", ToJson(report.cold));
   Json::Array levels, scenarios;
   for (const LevelResult& level : report.levels) levels.push_back(ToJson(level));
@@ -79,10 +83,15 @@ Json ToJson(const BenchReport& report) {
 
 std::string ToTable(const BenchReport& report) {
   std::string text = report.target + "\n";
-  if (report.start_up)
-    Add(&text, "loaded %.1f MB in %.0f ms; KV cache of %lld tokens\n",
-        static_cast<double>(report.start_up->weight_bytes) / 1e6, report.start_up->load_ms,
-        static_cast<long long>(report.start_up->kv_tokens));
+  if (const auto& start = report.start_up) {
+    Add(&text, "loaded %.1f MB in %.0f ms; KV cache of %lld tokens\n", static_cast<double>(start->weight_bytes) / 1e6,
+        start->load_ms, static_cast<long long>(start->kv_tokens));
+    Add(&text, "the machine, now: products %.0f GFLOP/s, reads %.1f GB/s; a token takes %.1f MFLOP and %.1f MB:\n",
+        start->ceilings.product_flops / 1e9, start->ceilings.read_bytes_per_s / 1e9, start->token.flops / 1e6,
+        start->token.weight_bytes / 1e6);
+    Add(&text, "decoding alone could reach %.0f tokens/s for one page, %.0f for many\n", start->tokens_per_s_alone(),
+        start->tokens_per_s_together());
+  }
   Add(&text, "cold: first token after %.1f ms, %d tokens in %.1f ms\n\n", report.cold.first_token_ms,
       report.cold.output_tokens, report.cold.total_ms);
   text += "                                            first token, ms         per token, ms\n";

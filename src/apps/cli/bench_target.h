@@ -1,6 +1,7 @@
 // What a benchmark asks: the engine in this process, or a server by its URL.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -9,7 +10,9 @@
 #include <vector>
 
 #include "apps/cli/machine_arguments.h"
+#include "backend/ceilings.h"
 #include "engine/engine.h"
+#include "model/cost.h"
 
 namespace quire::cli {
 
@@ -44,6 +47,14 @@ class BenchTarget {
   struct StartUp {
     double load_ms = 0;
     int64_t weight_bytes = 0, kv_tokens = 0;
+    // What the machine can do, measured after loading, and what a generated token takes of it.
+    Ceilings ceilings;
+    Work token;
+    // Tokens per second by these: of one sequence, which waits for weights or arithmetic; of many, which share weights.
+    double tokens_per_s_alone() const {
+      return 1 / std::max(token.weight_bytes / ceilings.read_bytes_per_s, token.flops / ceilings.product_flops);
+    }
+    double tokens_per_s_together() const { return ceilings.product_flops / token.flops; }
   };
   virtual std::optional<StartUp> start_up() const { return std::nullopt; }
 };
