@@ -262,12 +262,15 @@ WorkTools Api::tools() const {
   return {*model(), decoders_, metrics_, remote_ ? const_cast<RemotePictures*>(&*remote_) : nullptr, closing_};
 }
 
-WorkContext Api::ContextOf(const RequestPtr& request, const ReplyPtr& reply, double timeout_s) const {
+WorkContext Api::MakeContext(const RequestPtr& request, const ReplyPtr& reply, double timeout_s) const {
   double limit = timeout_s > 0 ? timeout_s : options_.timeout_s;
   if (options_.timeout_s > 0) limit = std::min(limit, options_.timeout_s);
   WorkContext context{request, reply, std::nullopt};
-  if (limit > 0)
+  if (limit > 0) {
     context.deadline = request->received + std::chrono::microseconds(static_cast<int64_t>(std::ceil(limit * 1e6)));
+    reply->Limit(*context.deadline,
+                 ToResponse(ApiError(Error(ErrorKind::kDeadline, "the time limit passed before there was an answer"))));
+  }
   return context;
 }
 
@@ -296,9 +299,9 @@ void Api::Page(const RequestPtr& request, const ReplyPtr& reply, Reader read, An
   Parse(reply, [this, request, reply, read, make_answer] {
     auto page = std::make_shared<const PageRequest>(read(ParseBody(*request), *model(), options_.allow_remote));
     request->body = std::string();
-    Queue(page->read.priority, [this, request, reply, page, make_answer] {
-      const auto answer = make_answer(*page, *model(), *reply);
-      ReadPage(*page, tools(), ContextOf(request, reply, page->timeout_s), *answer);
+    Queue(page->read.priority, [this, context = MakeContext(request, reply, page->timeout_s), page, make_answer] {
+      const auto answer = make_answer(*page, *model(), *context.reply);
+      ReadPage(*page, tools(), context, *answer);
     });
   });
 }
@@ -308,8 +311,8 @@ void Api::Ocr(const RequestPtr& request, const ReplyPtr& reply) {
     const OcrLimits limits{.allow_remote = options_.allow_remote, .max_pages = options_.max_pages};
     auto ocr = std::make_shared<const OcrRequest>(ReadOcrRequest(*request, *model(), limits));
     request->body = std::string();
-    Queue(ocr->page.read.priority, [this, request, reply, ocr, limits] {
-      ReadDocument(*ocr, tools(), ContextOf(request, reply, ocr->page.timeout_s), limits);
+    Queue(ocr->page.read.priority, [this, context = MakeContext(request, reply, ocr->page.timeout_s), ocr, limits] {
+      ReadDocument(*ocr, tools(), context, limits);
     });
   });
 }

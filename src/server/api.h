@@ -81,7 +81,8 @@ class Api : public HttpHandler {
   void Tokens(const RequestPtr& request, const ReplyPtr& reply, Json (*answer)(const Json&, const ServedModel&));
   // Queues work for a page; throws Error{kBusy}.
   void Queue(int priority, WorkQueue::Work work);
-  WorkContext ContextOf(const RequestPtr& request, const ReplyPtr& reply, double timeout_s) const;
+  // With the deadline, which the reply keeps too: a request that waits until then gets its answer then.
+  WorkContext MakeContext(const RequestPtr& request, const ReplyPtr& reply, double timeout_s) const;
   WorkTools tools() const;
   const ServedModel* model() const { return model_.load(); }
 

@@ -44,6 +44,8 @@ class HttpReply {
   virtual void Begin(HttpResponse head) = 0;  // head.body: its first piece
   virtual void Write(std::string_view piece) = 0;
   virtual void End() = 0;
+  // When nothing has been sent by then, the client gets `late`, and what comes afterwards is dropped as if it had left.
+  virtual void Limit(std::chrono::steady_clock::time_point until, HttpResponse late) = 0;
   // Whether anybody still waits for the reply. A client that closes its writing side counts as gone.
   virtual bool gone() const = 0;
   // Calls on_gone once, on the server's thread, when the client leaves before the end; at once when it has left.

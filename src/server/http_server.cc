@@ -120,6 +120,12 @@ class Reply : public HttpReply {
   void End() override {
     Put([&] { ended_ = true; });
   }
+  void Limit(Clock::time_point until, HttpResponse late) override {
+    Put([&] {
+      until_ = until;
+      late_ = std::move(late);
+    });
+  }
   bool gone() const override { return gone_; }
   void WhenGone(std::function<void()> on_gone) override {
     {
@@ -135,15 +141,20 @@ class Reply : public HttpReply {
   // The rest is the connection's.
   struct State {
     bool begun, streamed, ended;
-    std::string pieces;  // of a stream, since the last call
+    std::string pieces;       // of a stream, since the last call
+    Clock::time_point until;  // the limit while nothing has begun
   };
   State Take() {
     std::lock_guard lock(mutex_);
     told_ = false;
-    return {begun_, streamed_, ended_, std::exchange(pieces_, {})};
+    return {begun_, streamed_, ended_, std::exchange(pieces_, {}), begun_ ? Clock::time_point::max() : until_};
   }
   // Once begun.
   const HttpResponse& head() const { return head_; }
+  HttpResponse late() const {
+    std::lock_guard lock(mutex_);
+    return late_;
+  }
   void SetGone() {
     std::function<void()> call;
     {
@@ -172,7 +183,8 @@ class Reply : public HttpReply {
 
   std::function<void()> wake_;
   mutable std::mutex mutex_;
-  HttpResponse head_;
+  HttpResponse head_, late_;
+  Clock::time_point until_ = Clock::time_point::max();
   std::string pieces_;
   bool begun_ = false, streamed_ = false, ended_ = false;
   bool told_ = false;  // the connection has not looked since
@@ -558,7 +570,11 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         co_return false;
       }
       if (!out.empty()) continue;  // more may have come meanwhile
-      co_await Changed(Clock::time_point::max());
+      if (Clock::now() >= state.until) {
+        reply.SetGone();
+        co_return co_await SendWhole(request, reply.late(), false);
+      }
+      co_await Changed(state.until);
     }
   }
 
