@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "image/normalise.h"
 #include "image/resize.h"
 
 namespace quire {
@@ -22,8 +21,8 @@ Image RenderView(const Image& picture, const ViewPlan& view) {
 
 std::shared_ptr<const PagePixels> MakePagePixels(const Image& picture, PagePlan plan) {
   auto page = std::make_shared<PagePixels>();
-  std::vector<Hash128>
-      hashes;  // of what the image tokens follow from: each view as bytes, and which of them goes where
+  // Of what the image tokens follow from: each view, and which of them goes where.
+  std::vector<Hash128> hashes;
   SizePx size;
   Image resized;
   for (const ViewPlan& view : plan.views) {
@@ -31,9 +30,8 @@ std::shared_ptr<const PagePixels> MakePagePixels(const Image& picture, PagePlan 
       size = view.resized;
       resized = Resize(picture, size.width_px, size.height_px);
     }
-    const Image square = Lay(resized, view);
-    hashes.push_back(ContentHash(std::as_bytes(std::span(square.rgb))));
-    NormaliseView(square, page->views.emplace_back(square.rgb.size()).data());
+    page->views.push_back(Lay(resized, view).rgb);
+    hashes.push_back(ContentHash(std::as_bytes(std::span(page->views.back()))));
   }
   hashes.push_back(ContentHash(std::as_bytes(std::span(plan.tokens))));
   page->key = ContentHash(std::as_bytes(std::span(hashes)));

@@ -12,7 +12,7 @@ namespace quire {
 // One view of the plan as an 8-bit picture: what the published preprocessing gives, byte for byte.
 Image RenderView(const Image& picture, const ViewPlan& view);
 
-// All views of a picture, normalised, with their key.
+// All views of a picture, with their key.
 std::shared_ptr<const PagePixels> MakePagePixels(const Image& picture, PagePlan plan);
 
 }  // namespace quire

@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -15,30 +14,6 @@ namespace {
 
 constexpr size_t kHeaderBytes = sizeof(uint64_t);
 constexpr size_t kLeastRoom = 64 << 10;  // of a recv
-
-// The values of a picture's bytes, normalised as NormaliseView does.
-const std::array<float, 256>& ByteValues() {
-  static const auto values = [] {
-    std::array<float, 256> v;
-    for (int x = 0; x < 256; ++x) v[x] = (static_cast<float>(x) / 255.0f - 0.5f) / 0.5f;
-    return v;
-  }();
-  return values;
-}
-
-// The bytes that have these values; none where there is another value.
-std::vector<uint8_t> BytesOf(const std::vector<float>& pixels) {
-  const std::array<float, 256>& values = ByteValues();
-  std::vector<uint8_t> bytes(pixels.size());
-  bool exact = true;
-  for (size_t i = 0; i < pixels.size(); ++i) {
-    const float pixel = pixels[i] >= -1 && pixels[i] <= 1 ? pixels[i] : 0;
-    bytes[i] = static_cast<uint8_t>(pixel * 127.5f + 128.0f);
-    exact &= values[bytes[i]] == pixels[i];
-  }
-  if (!exact) bytes.clear();
-  return bytes;
-}
 
 }  // namespace
 
@@ -69,25 +44,10 @@ void Pass(Wire& wire, PagePlan& value) {
   auto& [frame, columns, rows, views, tokens] = value;
   Pass(wire, frame, columns, rows, views, tokens);
 }
-// Pixels of 8-bit pictures travel as bytes: a page of seven views is 55 MB as floats, and the way took 168 ms.
-template <typename Wire>
-void PassPixels(Wire& wire, std::vector<float>& pixels) {
-  std::vector<uint8_t> bytes;
-  if constexpr (!Wire::kReads) bytes = BytesOf(pixels);
-  Pass(wire, bytes);
-  if (bytes.empty()) return Pass(wire, pixels);
-  if constexpr (Wire::kReads) {
-    pixels.resize(bytes.size());
-    std::ranges::transform(bytes, pixels.begin(), [&values = ByteValues()](uint8_t byte) { return values[byte]; });
-  }
-}
 template <typename Wire>
 void Pass(Wire& wire, PagePixels& value) {
   auto& [plan, views, key] = value;
-  size_t count = wire.Count(views.size(), 1);
-  if constexpr (Wire::kReads) views.resize(count);
-  for (std::vector<float>& view : views) PassPixels(wire, view);
-  Pass(wire, plan, key);
+  Pass(wire, plan, views, key);
 }
 template <typename Wire>
 void Pass(Wire& wire, SamplingParams& value) {

@@ -17,10 +17,10 @@
 
 namespace quire {
 
-// A page ready for the model: its plan, and for each view of it the pixels [side, side, 3], normalised.
+// A page ready for the model: its plan, and for each view of it the pixels, [side, side, 3] RGB.
 struct PagePixels {
   PagePlan plan;
-  std::vector<std::vector<float>> views;
+  std::vector<std::vector<uint8_t>> views;
   std::optional<Hash128> key;  // of views and plan: pages of one key are seen once; none: not shared
 };
 

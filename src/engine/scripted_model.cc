@@ -24,11 +24,6 @@ void Account(const char* what, std::atomic<int64_t>* calls, int sleep_ms, const 
   if (failing_call == call) throw Error(fail_as, std::string(what) + " " + std::to_string(call) + " was told to fail");
 }
 
-// 0 to 255 of a normalised pixel, whose range is -1 to 1.
-int ByteOf(float pixel) {
-  return static_cast<int>(std::lround((pixel + 1) * 127.5f));
-}
-
 }  // namespace
 
 Script ScriptOf(std::span<const int32_t> ids, double probability) {
@@ -52,7 +47,7 @@ ScriptedModel::ScriptedModel(ScriptedOptions options, std::shared_ptr<ScriptedCo
 void ScriptedModel::See(Context&, std::span<const ViewInput> views, const View&) {
   for (const ViewInput& view : views) {
     Account("view", &control_->views, control_->view_ms, control_->hold_view, control_->fail_view, control_->fail_as);
-    const int red = ByteOf(view.pixels[0]);
+    const int red = view.pixels[0];
     if (control_->fail_red == red) throw Error(ErrorKind::kInternal, "a page was told to fail");
     if (view.view > 0) continue;
     const auto end = view.first_row + static_cast<int64_t>(view.plan->tokens.size());

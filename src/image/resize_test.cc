@@ -9,7 +9,6 @@
 #include <sstream>
 #include <string>
 
-#include "image/normalise.h"
 
 namespace quire {
 namespace {
@@ -82,17 +81,6 @@ TEST(Crop, CutsAndPads) {
   EXPECT_EQ(std::count(padded.rgb.begin(), padded.rgb.end(), 9) + 18,
             75 + std::count(image.rgb.begin(), image.rgb.end(), 9));
   EXPECT_EQ(Crop(image, {10, 10, 1, 1}).rgb, std::vector<uint8_t>(3, 127));
-}
-
-TEST(Normalise, HasTorchvisionsValues) {
-  Image image(2, 2);
-  image.rgb = {0, 255, 127, 128, 1, 254, 3, 51, 77, 200, 99, 250};
-  std::vector<float> out(12);
-  NormaliseView(image, out.data());
-  // Printed by torchvision's ToTensor and Normalize, float32 to nine digits.
-  EXPECT_THAT(
-      out, testing::ElementsAre(-1.0f, 1.0f, -0.00392156839f, 0.003921628f, -0.992156863f, 0.992156863f, -0.97647059f,
-                                -0.600000024f, -0.396078408f, 0.568627477f, -0.223529398f, 0.960784316f));
 }
 
 }  // namespace

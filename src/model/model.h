@@ -14,9 +14,9 @@ namespace quire {
 // One view of a page on its way through the vision tower.
 struct ViewInput {
   const PagePlan* plan;
-  int view;             // index into plan->views
-  const float* pixels;  // [side, side, 3] in host memory, normalised
-  int64_t first_row;    // of the page's image tokens in the embedding buffer
+  int view;               // index into plan->views
+  const uint8_t* pixels;  // [side, side, 3] RGB in host memory
+  int64_t first_row;      // of the page's image tokens in the embedding buffer
 };
 
 // Weights and forward passes of one loaded model. Used by one thread: the one that drives the device.

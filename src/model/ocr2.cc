@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "model/normalise.h"
 
 namespace quire {
 
@@ -37,7 +38,9 @@ void Ocr2::See(Context& c, std::span<const ViewInput> views, const View& embeddi
     const PagePlan& plan = *input.plan;
     const int64_t side = plan.views[input.view].side_px;
     const View pixels = c.arena.Take(backend_->activation_dtype(), {1, side, side, 3});
-    backend_->CopyIn(c, input.pixels, pixels);
+    pixels_.resize(static_cast<size_t>(pixels.elements()));
+    NormalisePixels(input.pixels, pixels_.size(), pixels_.data());
+    backend_->CopyIn(c, pixels_.data(), pixels);
     const Stages stages = Forward(c, pixels);
     if (probe) probe(input, stages);
     const bool last = input.view + 1 == static_cast<int>(plan.views.size());

@@ -41,7 +41,8 @@ class Ocr2 : public Model {
   std::unique_ptr<Sam> sam_;
   std::unique_ptr<Qwen2Encoder> encoder_;
   LinearWeights projector_;
-  WeightPtr separator_;  // [hidden]
+  WeightPtr separator_;        // [hidden]
+  std::vector<float> pixels_;  // of the view at hand
   std::unique_ptr<Decoder> decoder_;
 };
 

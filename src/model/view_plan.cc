@@ -100,12 +100,14 @@ Mode FindMode(const Geometry& geometry, std::string_view text, int max_tiles) {
     if (wanted != mode.name && wanted != SizesOf(mode)) continue;
     if (max_tiles == 0) return mode;
     if (mode.tile_px == 0)
-      throw Error(ErrorKind::kUsage, "mode " + mode.name + " has no tiles, found a largest number of tiles", "max_tiles",
-                  "ask for mode gundam, or for no number of tiles");
+      throw Error(ErrorKind::kUsage, "mode " + mode.name + " has no tiles, found a largest number of tiles",
+                  "max_tiles", "ask for mode gundam, or for no number of tiles");
     const int most = RulesOf(geometry.architecture).most_tiles;
     if (max_tiles < geometry.min_tiles || max_tiles > most)
-      throw Error(ErrorKind::kUsage, "wanted " + std::to_string(geometry.min_tiles) + " to " + std::to_string(most) +
-                                         " tiles at most, found " + std::to_string(max_tiles), "max_tiles");
+      throw Error(ErrorKind::kUsage,
+                  "wanted " + std::to_string(geometry.min_tiles) + " to " + std::to_string(most) +
+                      " tiles at most, found " + std::to_string(max_tiles),
+                  "max_tiles");
     mode.max_tiles = max_tiles;
     return mode;
   }

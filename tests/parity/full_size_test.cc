@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "document/page_pixels.h"
 #include "engine/local_engine.h"
+#include "model/normalise.h"
 #include "model/ocr2.h"
 #include "model/random_checkpoint.h"
 #include "tensor/compare.h"
@@ -103,7 +104,9 @@ TEST(FullSize, LoadsMappedAndEqualsTransformers) {
         const Arena::Scope scope(arena);
         const int64_t side = page->plan.views[i].side_px;
         const View pixels = arena.Take(DType::kF32, {1, side, side, 3});
-        backend.CopyIn(c, page->views[i].data(), pixels);
+        std::vector<float> values(page->views[i].size());
+        NormalisePixels(page->views[i].data(), values.size(), values.data());
+        backend.CopyIn(c, values.data(), pixels);
         const Ocr2::Stages s = model.Forward(c, pixels);
         auto append = [&](const std::string& stage, const View& view) {
           std::vector<float>& all = stages[stage];

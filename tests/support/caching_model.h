@@ -12,7 +12,7 @@ namespace quire {
 
 // Image tokens that were computed, by the address of a view's pixels. Models of the same weights whose arithmetic is
 // the same may share one, one after another. The pages must live as long.
-using VisionCache = std::map<const float*, std::vector<char>>;
+using VisionCache = std::map<const uint8_t*, std::vector<char>>;
 
 class CachingModel : public Model {
  public:

@@ -38,7 +38,7 @@ inline Request AskScriptByPage(int script, std::optional<Hash128> key = {}) {
   const Geometry geometry = PublishedConfig(Architecture::kOcr2).geometry;
   page->plan = PlanPage(geometry, 1280, 720, FindMode(geometry, ""));
   page->key = key;
-  page->views.assign(page->plan.views.size(), std::vector<float>(3, static_cast<float>(script) / 127.5f - 1));
+  page->views.assign(page->plan.views.size(), std::vector<uint8_t>(3, static_cast<uint8_t>(script)));
   return {.before = {0}, .after = {13, 7}, .page = std::move(page)};
 }
 
