@@ -242,10 +242,12 @@ TEST(OrderTest, ByPriorityThenByArrival) {
     // The first one or two are admitted before the others are there.
     const std::vector<int> priorities = {0, 0, 0, 5, 0, -1, 5, 0, -1, -7};
     std::vector<std::shared_ptr<Ticket>> tickets;
+    e.control->hold_step = 1;
     for (int i = 0; i < 10; ++i) {
-      if (i < max_sequences) e.control->hold_step = i + 1;
       tickets.push_back(e.engine.Submit(Ask(i, priorities[i])));
-      if (i < max_sequences) WaitFor(e.control->steps, i + 1);
+      if (i >= max_sequences) continue;
+      e.control->hold_step = i + 1;
+      WaitFor(e.control->steps, i + 1);
     }
     e.control->hold_step = 0;
     for (int i = 0; i < 10; ++i) ExpectScript(ReadToEnd(*tickets[i]), i);
