@@ -21,7 +21,9 @@ struct Descriptor {
 
 [[noreturn]] void Fail(const std::string& path, const char* doing) {
   const int code = errno;
-  throw Error(code == ENOENT || code == ENOTDIR ? ErrorKind::kNotFound : ErrorKind::kIo,
+  throw Error(code == ENOENT || code == ENOTDIR ? ErrorKind::kNotFound
+              : code == ENOMEM                  ? ErrorKind::kOutOfMemory
+                                                : ErrorKind::kIo,
               std::string("cannot ") + doing + ": " + std::strerror(code), path);
 }
 

@@ -81,14 +81,6 @@ TEST(EngineProtocolTest, RepliesComeAsTheyWere) {
   }
 }
 
-TEST(EngineProtocolTest, PixelsOfBytesTakeAByteEach) {
-  auto page = std::make_shared<PagePixels>();
-  page->views.emplace_back(10000, (200 / 255.0f - 0.5f) / 0.5f);
-  EXPECT_LT(ToFrame(SubmitMessage{1, {.page = page}}).size(), 11000u);
-  page->views[0][5] = 0.3f;
-  EXPECT_GT(ToFrame(SubmitMessage{1, {.page = page}}).size(), 40000u);
-}
-
 TEST(EngineProtocolTest, WhatIsTooShortOrTooLongIsRefused) {
   for (const FromHost& reply : Replies()) {
     const std::string frame = ToFrame(reply);

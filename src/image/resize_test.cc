@@ -9,7 +9,6 @@
 #include <sstream>
 #include <string>
 
-
 namespace quire {
 namespace {
 

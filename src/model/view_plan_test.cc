@@ -108,10 +108,11 @@ TEST(ViewPlan, BadMixesAreRefusedWithTheAllowedOnes) {
     return "accepted";
   };
   EXPECT_EQ(refusal(kOcr2, "large"),
-            "this model has no mode 'large' (its modes are small (768), base (1024), gundam (1024+768))");
-  EXPECT_EQ(refusal(kOcr1, "1024+768"),
-            "this model has no mode '1024+768' (its modes are tiny (512), small (640), base (1024), large (1280), "
-            "gundam (1024+640))");
+            "mode: this model has no mode 'large' (its modes are small (768), base (1024), gundam (1024+768))");
+  EXPECT_EQ(
+      refusal(kOcr1, "1024+768"),
+      "mode: this model has no mode '1024+768' (its modes are tiny (512), small (640), base (1024), large (1280), "
+      "gundam (1024+640))");
   EXPECT_THAT(refusal(kOcr1, "base", 6), testing::HasSubstr("mode base has no tiles"));
   EXPECT_THAT(refusal(kOcr1, "gundam", 10), testing::HasSubstr("wanted 2 to 9 tiles at most, found 10"));
   EXPECT_THAT(refusal(kOcr2, "gundam", 9), testing::HasSubstr("wanted 2 to 6 tiles at most, found 9"));

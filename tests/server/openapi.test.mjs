@@ -183,7 +183,7 @@ describe('the server', () => {
       [501, await server.post('/v1/ocr', { document: { type: 'document_url', document_url: dataUri(Buffer.from('%PDF-1.4\n'), 'application/pdf') } }), '/v1/ocr'],
       [504, await keyed.chat(chatRequest(makePng(), { quire: { timeout_s: 0.2 } }), { headers })],
     ];
-    const crowd = await Promise.all(Array.from({ length: 5 }, () => keyed.chat(chatRequest(), { headers })));
+    const crowd = await Promise.all(Array.from({ length: 12 }, () => keyed.chat(chatRequest(), { headers })));
     failures.push([429, crowd.find((answer) => answer.status !== 200)]);
     for (const [status, answer, path] of failures) {
       assertError(answer, status);

@@ -46,8 +46,7 @@ std::unique_ptr<ServedModel> Load(const ScriptedArguments& arguments) {
   auto tokenizer = std::make_unique<Tokenizer>(std::move(files.tokenizer));
   auto engine = std::make_unique<LocalEngine>(std::move(scripted), *tokenizer, arguments.serve.engine);
   auto model = std::make_unique<ServedModel>();
-  model->session =
-      std::make_unique<Session>(std::move(tokenizer), std::move(engine), files.card, files.card.name);
+  model->session = std::make_unique<Session>(std::move(tokenizer), std::move(engine), files.card, files.card.name);
   model->names = arguments.serve.served_names;
   if (model->names.empty()) model->names.push_back(model->session->model_name());
   model->created = UnixSeconds();
