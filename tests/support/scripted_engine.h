@@ -1,9 +1,11 @@
 // An engine over the scripted model, and requests to it, for tests.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <random>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -60,9 +62,14 @@ inline Reading Read(ScriptedEngine& e, Request request) {
 
 // Reads requests of which all are there before the next step ends.
 inline std::vector<Reading> ReadTogether(ScriptedEngine& e, const std::vector<Request>& requests) {
-  e.control->hold_step = e.control->steps + 1;
+  const int64_t held = e.control->steps + 1;
+  e.control->hold_step = held;
   std::vector<std::shared_ptr<Ticket>> tickets;
-  for (const Request& request : requests) tickets.push_back(e.engine.Submit(request));
+  for (const Request& request : requests) {
+    tickets.push_back(e.engine.Submit(request));
+    // The first one is alone in the step that is held; the others are all there when it ends.
+    while (tickets.size() == 1 && e.control->steps < held) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
   e.control->hold_step = 0;
   std::vector<Reading> readings;
   for (const auto& ticket : tickets) readings.push_back(ReadToEnd(*ticket));
