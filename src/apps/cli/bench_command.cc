@@ -92,16 +92,23 @@ void WriteFile(const std::string& path, const std::string& text) {
   if (!out) throw Error(ErrorKind::kIo, "cannot write", path);
 }
 
-// A short line, a sentence, a page, and digits, which no language model guesses.
+// A short line, a few sentences, a page, a page described, and digits, which no language model guesses.
 std::vector<ScenarioResult> RunScenarios(BenchTarget& target, const BenchArguments& arguments) {
-  constexpr std::pair<const char*, const char*> kScenarios[] = {
-      {"short line", "line.png"}, {"paragraph", "paragraph.png"}, {"page", "a4-11pt.png"}, {"digits", "digits.png"}};
+  constexpr struct {
+    const char *name, *file, *task;
+  } kScenarios[] = {{"short line", "line.png", ""},
+                    {"sentences", "paragraph.png", ""},
+                    {"page", "a4-11pt.png", ""},
+                    {"page, described", "a4-11pt.png", "describe"},
+                    {"digits", "digits.png", ""}};
   std::vector<ScenarioResult> results;
-  for (const auto& [name, file] : kScenarios) {
+  for (const auto& [name, file, task] : kScenarios) {
+    if (*task && !target.HasTask(task)) continue;
     const BenchPicture picture = ReadPicture(FindSample(file));
     std::vector<BenchAnswer> answers;
     for (int i = 0; i < kScenarioRounds; ++i)
-      answers.push_back(target.Ask({.picture = &picture, .mode = arguments.mode, .max_tokens = arguments.max_tokens}));
+      answers.push_back(
+          target.Ask({.picture = &picture, .task = task, .mode = arguments.mode, .max_tokens = arguments.max_tokens}));
     std::ranges::sort(answers, {}, &BenchAnswer::total_ms);
     results.push_back({name, answers[answers.size() / 2]});
   }
@@ -152,7 +159,7 @@ void AddBenchCommand(CLI::App& app, int* exit_code) {
   what.Add("--rounds", a.rounds, "N", "Requests of a level for each of those at once (default 4)")->check(AtLeast(1));
   what.Add("--max-tokens", a.max_tokens, "N", "Of an answer (default 0: what the server allows)")->check(AtLeast(0));
   what.Add("--mode", a.mode, "NAME", "As for quire read (default: the model's)");
-  what.AddFlag("--scenarios", a.scenarios, "Also a line, a paragraph, a page, and digits, each alone");
+  what.AddFlag("--scenarios", a.scenarios, "Also a line, sentences, a page, its description, and digits, each alone");
   Group server(command, "A server instead of this machine");
   server.Add("--url", a.url, "URL", "Up to and with /v1: http://127.0.0.1:8000/v1");
   server.Add("--api-key", a.key, "KEY", "Its key (QUIRE_API_KEY)")->envname("QUIRE_API_KEY");

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 
 #include "apps/cli/bench_target.h"
@@ -69,6 +70,9 @@ class LocalTarget : public BenchTarget {
   std::string Describe() const override {
     const BackendInfo& backend = session_.engine().backend_info();
     return session_.model_name() + ", " + backend.name + ", " + std::string(Name(backend.dtype));
+  }
+  bool HasTask(std::string_view task) const override {
+    return std::ranges::count(session_.reader().card().tasks, task, &Task::name) > 0;
   }
   std::optional<StartUp> start_up() const override { return start_up_; }
 

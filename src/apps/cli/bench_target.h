@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/cli/machine_arguments.h"
@@ -43,6 +44,8 @@ class BenchTarget {
   virtual BenchAnswer Ask(const BenchQuestion& question) = 0;
   // "tiny, cpu, bfloat16", for the report.
   virtual std::string Describe() const = 0;
+  // Whether the model knows a task; false where a server does not say.
+  virtual bool HasTask(std::string_view task) const = 0;
   // Of this process's model; nothing for a server.
   struct StartUp {
     double load_ms = 0;

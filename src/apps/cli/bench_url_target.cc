@@ -91,14 +91,23 @@ class UrlTarget : public BenchTarget {
   UrlTarget(const std::string& url, const std::string& key, std::string model)
       : url_(url.ends_with('/') ? url.substr(0, url.size() - 1) : url), key_(key), model_(std::move(model)) {
     curl_global_init(CURL_GLOBAL_DEFAULT);
-    if (!model_.empty()) return;
     const Json models = Json::Parse(Get(url_ + "/models"), url_);
-    const Json::Array& list = models.At("data").as_array();
-    if (list.empty()) throw Error(ErrorKind::kNotFound, "the server has no model", url_);
-    model_ = list[0].At("id").as_string();
+    for (const Json& model : models.At("data").as_array()) {
+      const std::string& id = model.At("id").as_string();
+      if (!model_.empty() && id != model_) continue;
+      model_ = id;
+      const Json* own = model.Find("quire");
+      const Json* tasks = own ? own->Find("tasks") : nullptr;
+      if (tasks && tasks->is_array()) tasks_ = tasks->as_array();
+      return;
+    }
+    throw Error(ErrorKind::kNotFound, model_.empty() ? "the server has no model" : "the server has no model " + model_,
+                url_);
   }
 
   std::string Describe() const override { return model_ + " at " + url_; }
+
+  bool HasTask(std::string_view task) const override { return std::ranges::count(tasks_, Json(task)) > 0; }
 
   BenchAnswer Ask(const BenchQuestion& question) override {
     Json::Array content;
@@ -167,6 +176,7 @@ class UrlTarget : public BenchTarget {
   }
 
   std::string url_, key_, model_;
+  Json::Array tasks_;
 };
 
 }  // namespace
