@@ -92,11 +92,11 @@ class UrlTarget : public BenchTarget {
       : url_(url.ends_with('/') ? url.substr(0, url.size() - 1) : url), key_(key), model_(std::move(model)) {
     curl_global_init(CURL_GLOBAL_DEFAULT);
     const Json models = Json::Parse(Get(url_ + "/models"), url_);
-    for (const Json& model : models.At("data").as_array()) {
-      const std::string& id = model.At("id").as_string();
+    for (const Json& entry : models.At("data").as_array()) {
+      const std::string& id = entry.At("id").as_string();
       if (!model_.empty() && id != model_) continue;
       model_ = id;
-      const Json* own = model.Find("quire");
+      const Json* own = entry.Find("quire");
       const Json* tasks = own ? own->Find("tasks") : nullptr;
       if (tasks && tasks->is_array()) tasks_ = tasks->as_array();
       return;

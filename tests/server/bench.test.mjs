@@ -1,0 +1,63 @@
+// `quire bench`, against a server and in its own process.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+
+import { scratchFolder, Server, sourceDir } from './harness.mjs';
+
+const program = join(process.env.QUIRE_BUILD ?? 'build', 'quire');
+
+function bench(t, ...flags) {
+  const folder = scratchFolder(t);
+  const json = join(folder, 'report.json'), svg = join(folder, 'plot.svg');
+  const run = spawnSync(program, ['bench', '--output', json, '--plot', svg, ...flags], { cwd: sourceDir, encoding: 'utf8' });
+  return { ...run, report: existsSync(json) && JSON.parse(readFileSync(json, 'utf8')), svg: existsSync(svg) && readFileSync(svg, 'utf8') };
+}
+
+function assertLevel(level, { concurrent, rounds }) {
+  assert.equal(level.concurrent, concurrent);
+  assert.equal(level.requests, concurrent * rounds);
+  assert.equal(level.failed, 0, level.first_error);
+  assert.ok(level.output_tokens >= level.requests && level.pages_per_s > 0 && level.total_tokens_per_s > level.output_tokens_per_s);
+  for (const times of [level.first_token_ms, level.total_ms]) assert.ok(times.p50 > 0 && times.p50 <= times.p95 && times.p95 <= times.p99);
+  assert.ok(level.first_token_ms.p50 <= level.total_ms.p50);
+}
+
+test('a server', async (t) => {
+  const server = await Server.start(['--step-ms', 2, '--script-tokens', 64]);
+  t.after(() => server.stop());
+  const { status, stdout, stderr, report, svg } = bench(t, '--url', `${server.url}/v1`, '--concurrent', '1,8', '--rounds', '3', '--mode', 'base');
+  assert.equal(status, 0, stderr);
+  assert.equal(report.levels.length, 2);
+  assertLevel(report.levels[0], { concurrent: 1, rounds: 3 });
+  assertLevel(report.levels[1], { concurrent: 8, rounds: 3 });
+  // Each step takes 2 ms whatever is in it: eight at once share it.
+  assert.ok(report.levels[0].per_token_ms.p50 >= 1.9);
+  assert.ok(report.levels[1].output_tokens_per_s > 3 * report.levels[0].output_tokens_per_s);
+  assert.match(stdout, /at once +pages\/s/);
+  assert.match(svg, /^<svg [^]*<\/svg>\n$/);
+});
+
+test('this machine', (t) => {
+  const { status, stderr, report } = bench(t, '--concurrent', '2', '--rounds', '1', '--warmup', '0', '--image', 'samples/line.png', '--scenarios', '--max-tokens', '8');
+  assert.equal(status, 0, stderr);
+  assertLevel(report.levels[0], { concurrent: 2, rounds: 1 });
+  assert.ok(report.start_up.kv_cache_tokens >= 8192 && report.start_up.weight_bytes > 1e7 && report.start_up.product_flops > 1e9);
+  assert.deepEqual(report.scenarios.map(({ name }) => name), ['short line', 'sentences', 'page', 'digits']);
+  for (const scenario of report.scenarios) assert.equal(scenario.error, null);
+});
+
+test('what is wrong is said', (t) => {
+  for (const [flags, code, says] of [
+    [['--concurrent', '0'], 2, /numbers of requests/],
+    [['--concurrent', '1,,2'], 2, /numbers of requests/],
+    [['--url', 'http://127.0.0.1:1/v1'], 10, /cannot reach the server/],
+    [['--image', 'no such file.png'], 4, /no such file\.png/],
+  ]) {
+    const { status, stderr } = bench(t, ...flags);
+    assert.equal(status, code, stderr);
+    assert.match(stderr, says);
+  }
+});
