@@ -94,6 +94,10 @@ void AddEngineOptions(CLI::App* command, ServeArguments& a) {
            "Most of the free memory for the KV cache, without --kv-cache-gb (default 0.5)")
       ->check(NumberIn(0.01, 1.0));
   group
+      .Add("--device-process", a.device_process, "WHEN",
+           "Hold the device in a process that is started again when it dies: on, off, auto (default: not for a CPU)")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
+  group
       .Add("--vision-cache-pages", a.vision_cache_pages, "N",
            "Pages whose image tokens are kept, for more questions about them (default 8)")
       ->check(NumberIn(0, 1 << 20));

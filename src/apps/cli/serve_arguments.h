@@ -17,6 +17,7 @@ struct ServeArguments {
   std::vector<std::string> served_names;
   EngineOptions engine{.max_sequences = 16};
   int vision_cache_pages = 8;
+  std::string device_process = "auto";  // the engine in a process of its own: on, off, auto
   ServerOptions server;
   double drain_timeout_s = 60;
 };

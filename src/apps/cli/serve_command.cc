@@ -46,9 +46,14 @@ std::unique_ptr<ServedModel> Load(const ServeArguments& arguments, const ModelCh
   EngineOptions engine = arguments.engine;
   engine.vision_rows = int64_t{engine.image_tokens} * (engine.max_sequences + arguments.vision_cache_pages);
   MachineArguments machine = arguments.machine;
-  machine.model = choice.folder;
-  model->session = std::make_unique<Session>(
-      choice.folder, RemoteEngineOptions{.command = EngineHostCommand(machine, engine), .engine = engine});
+  const bool has_host = machine.device == "auto" || machine.device == "cpu" || machine.device == "reference";
+  if (arguments.device_process == "on" || (arguments.device_process == "auto" && !has_host)) {
+    machine.model = choice.folder;
+    model->session = std::make_unique<Session>(
+        choice.folder, RemoteEngineOptions{.command = EngineHostCommand(machine, engine), .engine = engine});
+  } else {
+    model->session = std::make_unique<Session>(choice.folder, MakeBackend(machine), engine);
+  }
   model->session->engine().WaitReady();
   model->names = arguments.served_names;
   if (model->names.empty()) model->names.push_back(model->session->model_name());
@@ -78,8 +83,11 @@ int RunServer(const ServeArguments& arguments, const std::function<std::unique_p
   const Signals signals;
   std::signal(SIGPIPE, SIG_IGN);
 #ifdef __GLIBC__
-  // Pictures go back to the system when they are done with: glibc's own threshold grows with what is freed.
-  mallopt(M_MMAP_THRESHOLD, 256 << 10);
+  // Pictures' memory is used again, without page faults (3 ms a page), and there are few heaps to keep it in. Left to
+  // itself glibc has 8 heaps a processor, each of which keeps what it once needed.
+  mallopt(M_ARENA_MAX, 2);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
 #endif
   SetLogSink([](LogLevel, std::string_view text) { PrintNote(text); });
   ServerOptions options = arguments.server;
