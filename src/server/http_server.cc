@@ -77,8 +77,7 @@ class ByteStream {
     const auto [error, written] = co_await asio::async_write(std::get<tcp::socket>(stream_), asio::buffer(bytes), kUse);
     co_return error;
   }
-  awaitable<void> Shutdown() {
-    if (auto* tls = std::get_if<Tls>(&stream_)) co_await tls->async_shutdown(kUse);
+  void ShutdownSend() {
     error_code ignored;
     socket().shutdown(tcp::socket::shutdown_send, ignored);
   }
@@ -602,9 +601,10 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     co_return co_await SendWhole(request, server_.handler_.Fault(fault.status, fault.message), true);
   }
 
-  // Closing while bytes of the client are unread would reset the connection, and the client might lose the reply.
+  // Closing while bytes of the client are unread would reset the connection, and the client might lose the reply. So
+  // the client closes first, or has had its time. TLS cannot be read any more once it is shut down.
   awaitable<void> Linger() {
-    co_await stream_.Shutdown();
+    if (!stream_.is_tls()) stream_.ShutdownSend();
     const auto until = Clock::now() + kLinger;
     while (!closed_ && !killed_ && Clock::now() < until) {
       Consume(in_.size());

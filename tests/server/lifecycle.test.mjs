@@ -344,7 +344,7 @@ describe('clients that leave', () => {
     await withServer([...slow, '--max-sequences', 1, '--max-queue', 10], async (server) => {
       const first = server.chat(chatRequest());
       await until('running', async () => (await server.metric('quire_requests_running')) === 1);
-      const others = await Promise.all(Array.from({ length: 4 }, () => RawConnection.open(server.port)));
+      const others = await Promise.all(Array.from({ length: 7 }, () => RawConnection.open(server.port)));  // three get workers
       for (const other of others) other.send(rawRequest('POST', '/v1/chat/completions', chatRequest()));
       await until('waiting', async () => (await server.metric('quire_requests_waiting')) >= 2);
       for (const other of others) other.abort();
