@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
@@ -36,6 +37,15 @@ std::string UtcNow() {
   return text;
 }
 
+// Of a preflight: what the page asks for, where that is a list of names.
+std::string AllowedHeaders(const HttpRequest& head) {
+  const std::string_view asked = head.Header("Access-Control-Request-Headers");
+  const bool names = !asked.empty() && asked.size() < 2000 && std::ranges::all_of(asked, [](unsigned char c) {
+    return std::isalnum(c) || c == '-' || c == '_' || c == ',' || c == ' ';
+  });
+  return names ? std::string(asked) : "Authorization, Content-Type, X-Request-Id";
+}
+
 std::string Printable(std::string_view text) {
   std::string printable;
   for (const char c : text.substr(0, 200)) printable += c > ' ' && c < 127 && c != '"' && c != '\\' ? c : '?';
@@ -62,7 +72,10 @@ const std::vector<Api::Route>& Api::Routes() {
          reply->Send(JsonResponse(Json::Object{{"version", QUIRE_VERSION}}));
        }},
       {"GET", "/metrics", Need::kNothing,
-       [](Api& api, const RequestPtr&, const ReplyPtr& reply) { reply->Send(api.MetricsText()); }},
+       [](Api& api, const RequestPtr&, const ReplyPtr& reply) {
+         api.Parse(reply,
+                   [&api, reply] { reply->Send(api.MetricsText()); });  // an engine elsewhere may be slow to answer
+       }},
       {"GET", "/openapi.json", Need::kNothing,
        [](Api&, const RequestPtr&, const ReplyPtr& reply) { reply->Send({.body = std::string(OpenApiJson())}); }},
       {"GET", "/v1/models", Need::kModel,
@@ -156,7 +169,7 @@ std::optional<HttpResponse> Api::Refuse(const HttpRequest& head) {
   if (head.method == "OPTIONS" && !options_.cors_origins.empty() && route)
     return HttpResponse{.status = 204,
                         .headers = {{"Access-Control-Allow-Methods", std::string(route->method) + ", OPTIONS"},
-                                    {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id"},
+                                    {"Access-Control-Allow-Headers", AllowedHeaders(head)},
                                     {"Access-Control-Max-Age", "3600"}}};
   if (!route) return ToResponse(ApiError(404, "not_found", "there is no " + Printable(head.path) + " here"));
   if (head.method != route->method && !(head.method == "HEAD" && route->method == "GET")) {
@@ -288,8 +301,8 @@ void Api::Parse(const ReplyPtr& reply, std::function<void()> parse) {
   if (!queued) reply->Send(ToResponse(ApiError(Error(ErrorKind::kBusy, "too many requests wait already"))));
 }
 
-void Api::Queue(int priority, WorkQueue::Work work) {
-  if (!pages_.Push(priority, std::move(work)))
+void Api::Queue(int priority, const WorkContext& context, WorkQueue::Work work) {
+  if (!pages_.Push(priority, std::move(work), [reply = context.reply] { return reply->gone(); }))
     throw Error(ErrorKind::kBusy,
                 "wanted at most " + std::to_string(options_.max_queue) + " waiting requests, found more", "",
                 "try again");
@@ -299,7 +312,8 @@ void Api::Page(const RequestPtr& request, const ReplyPtr& reply, Reader read, An
   Parse(reply, [this, request, reply, read, make_answer] {
     auto page = std::make_shared<const PageRequest>(read(ParseBody(*request), *model(), options_.allow_remote));
     request->body = std::string();
-    Queue(page->read.priority, [this, context = MakeContext(request, reply, page->timeout_s), page, make_answer] {
+    const WorkContext context = MakeContext(request, reply, page->timeout_s);
+    Queue(page->read.priority, context, [this, context, page, make_answer] {
       const auto answer = make_answer(*page, *model(), *context.reply);
       ReadPage(*page, tools(), context, *answer);
     });
@@ -311,9 +325,9 @@ void Api::Ocr(const RequestPtr& request, const ReplyPtr& reply) {
     const OcrLimits limits{.allow_remote = options_.allow_remote, .max_pages = options_.max_pages};
     auto ocr = std::make_shared<const OcrRequest>(ReadOcrRequest(*request, *model(), limits));
     request->body = std::string();
-    Queue(ocr->page.read.priority, [this, context = MakeContext(request, reply, ocr->page.timeout_s), ocr, limits] {
-      ReadDocument(*ocr, tools(), context, limits);
-    });
+    const WorkContext context = MakeContext(request, reply, ocr->page.timeout_s);
+    Queue(ocr->page.read.priority, context,
+          [this, context, ocr, limits] { ReadDocument(*ocr, tools(), context, limits); });
   });
 }
 

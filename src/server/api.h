@@ -80,7 +80,7 @@ class Api : public HttpHandler {
   void Ocr(const RequestPtr& request, const ReplyPtr& reply);
   void Tokens(const RequestPtr& request, const ReplyPtr& reply, Json (*answer)(const Json&, const ServedModel&));
   // Queues work for a page; throws Error{kBusy}.
-  void Queue(int priority, WorkQueue::Work work);
+  void Queue(int priority, const WorkContext& context, WorkQueue::Work work);
   // With the deadline, which the reply keeps too: a request that waits until then gets its answer then.
   WorkContext MakeContext(const RequestPtr& request, const ReplyPtr& reply, double timeout_s) const;
   WorkTools tools() const;

@@ -33,8 +33,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 16 << 10;
-constexpr int kSendBufferBytes = 128 << 10;        // of the system: a client that does not read is noticed after these
-constexpr size_t kMostPipelinedBytes = 256 << 10;  // read while a reply is under way
+constexpr int kSendBufferBytes = 128 << 10;  // of the system: a client that does not read is noticed after these
+constexpr size_t kWriteBytes = 32 << 10;
+constexpr size_t kMostPipelinedBytes = 256 << 10;          // read while a reply is under way
 constexpr auto kLinger = std::chrono::milliseconds(1000);  // for a client to read a reply that comes before its body
 
 // A TCP connection, with or without TLS.
@@ -69,12 +70,12 @@ class ByteStream {
     const auto [error, bytes] = co_await std::get<tcp::socket>(stream_).async_read_some(into, kUse);
     co_return std::pair(error, bytes);
   }
-  awaitable<error_code> Write(const std::string& bytes) {
+  awaitable<error_code> Write(asio::const_buffer bytes) {
     if (auto* tls = std::get_if<Tls>(&stream_)) {
-      const auto [error, written] = co_await asio::async_write(*tls, asio::buffer(bytes), kUse);
+      const auto [error, written] = co_await asio::async_write(*tls, bytes, kUse);
       co_return error;
     }
-    const auto [error, written] = co_await asio::async_write(std::get<tcp::socket>(stream_), asio::buffer(bytes), kUse);
+    const auto [error, written] = co_await asio::async_write(std::get<tcp::socket>(stream_), bytes, kUse);
     co_return error;
   }
   void ShutdownSend() {
@@ -407,17 +408,22 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   }
   awaitable<bool> Send(const std::string& bytes) {
     if (killed_) co_return false;
-    Limit(server_.options_.write_timeout);
-    const error_code error = co_await stream_.Write(bytes);
-    limit_.cancel();
-    sent_bytes_ += static_cast<int64_t>(bytes.size());
-    co_return !error;
+    for (size_t at = 0; at < bytes.size(); at += kWriteBytes) {  // the limit is for each piece
+      const size_t count = std::min(kWriteBytes, bytes.size() - at);
+      Limit(server_.options_.write_timeout);
+      const error_code error = co_await stream_.Write(asio::buffer(bytes.data() + at, count));
+      limit_.cancel();
+      if (error || killed_) co_return false;
+      sent_bytes_ += static_cast<int64_t>(count);
+    }
+    co_return true;
   }
 
   // Feeds the parser until done() or a fault. most_bytes: of a header; a body has its limit in the parser.
+  // share: of a body, grows with it.
   template <typename Done>
   awaitable<std::optional<Fault>> Parse(Parser& parser, Clock::time_point until, std::string_view what,
-                                        int64_t most_bytes, Done done) {
+                                        int64_t most_bytes, BodyShare* share, Done done) {
     int64_t parsed_bytes = 0;
     while (!done()) {
       if (in_.size() > 0) {
@@ -426,6 +432,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         Consume(used);
         parsed_bytes += static_cast<int64_t>(used);
         if (parsed_bytes > most_bytes) co_return FaultOf(http::error::header_limit);
+        if (share && !share->Grow(static_cast<int64_t>(used)))
+          co_return Fault{503, "too many large requests at once: try again"};
         if (error == http::error::need_more) {
           error = {};
           if (used > 0 && !done() && in_.size() > 0) continue;
@@ -477,7 +485,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     parser->body_limit(static_cast<uint64_t>(limits.max_body_bytes));
     parser->eager(false);
     auto fault = co_await Parse(*parser, request->received + limits.header_timeout, "header", limits.max_header_bytes,
-                                [&] { return parser->is_header_done(); });
+                                nullptr, [&] { return parser->is_header_done(); });
     if (!fault) fault = Head(*parser, *request);
     if (fault) co_return co_await Refuse(*request, *fault);
     chunked_ = parser->get().version() == 11;
@@ -500,6 +508,11 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
     if (const std::string_view id = request.Header("X-Request-Id"); IsSaneId(id)) request.id = std::string(id);
     if (head.version() != 11 && head.version() != 10) return Fault{505, "wanted HTTP/1.1"};
+    // What another server would take for the end of this request must be its end here too (RFC 9112, section 6.1).
+    const auto codings = head.count(http::field::transfer_encoding);
+    if (codings > 1 || (codings == 1 && (head.version() == 10 || head.count(http::field::content_length) > 0 ||
+                                         Lower(request.Header("Transfer-Encoding")) != "chunked")))
+      return Fault{400, "wanted the Transfer-Encoding chunked or none, and not beside a Content-Length"};
     return std::nullopt;
   }
 
@@ -510,16 +523,15 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       co_return co_await SendWhole(*request, *refusal, body_follows);
     }
     BodyShare share{server_};
-    if (!share.Grow(static_cast<int64_t>(parser.content_length_remaining().value_or(0))))
-      co_return co_await Refuse(*request, {503, "too many large requests at once: try again"});
-    if (Lower(request->Header("Expect")) == "100-continue" && in_.size() == 0)
-      if (!co_await Send("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
+    if (chunked_ && Lower(request->Header("Expect")) == "100-continue" && in_.size() == 0) {
+      const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+      if (!co_await Send(go_on)) co_return false;
+    }
     most_buffered_ = 1 << 20;
     parser.eager(true);
     const auto fault = co_await Parse(parser, request->received + limits.body_timeout, "body",
-                                      std::numeric_limits<int64_t>::max(), [&] { return parser.is_done(); });
+                                      std::numeric_limits<int64_t>::max(), &share, [&] { return parser.is_done(); });
     if (fault) co_return co_await Refuse(*request, *fault);
-    if (!parser.content_length()) share.Grow(static_cast<int64_t>(parser.get().body().size()));
     request->body = std::move(parser.get().body());
     most_buffered_ = kMostPipelinedBytes;
 
@@ -571,7 +583,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       if (!out.empty()) continue;  // more may have come meanwhile
       if (Clock::now() >= state.until) {
         reply.SetGone();
-        co_return co_await SendWhole(request, reply.late(), false);
+        const HttpResponse late = reply.late();
+        co_return co_await SendWhole(request, late, false);
       }
       co_await Changed(state.until);
     }
@@ -598,7 +611,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   awaitable<bool> Refuse(const HttpRequest& request, const Fault& fault) {
     if (fault.status == 0) co_return false;
     keep_alive_ = false;
-    co_return co_await SendWhole(request, server_.handler_.Fault(fault.status, fault.message), true);
+    const HttpResponse response = server_.handler_.Fault(fault.status, fault.message);
+    co_return co_await SendWhole(request, response, true);
   }
 
   // Closing while bytes of the client are unread would reset the connection, and the client might lose the reply. So
@@ -682,6 +696,7 @@ void HttpServer::Impl::Bind() {
     throw Error(ErrorKind::kUsage, "cannot listen: " + why, options_.host + ":" + std::to_string(options_.port),
                 "another --port, or is a server running there already?");
   };
+  if (options_.host.empty()) throw Error(ErrorKind::kUsage, "wanted an address to listen at, found nothing", "--host");
   error_code error;
   tcp::resolver resolver(context_);
   const auto found = resolver.resolve(options_.host, std::to_string(options_.port), tcp::resolver::passive, error);

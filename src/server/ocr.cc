@@ -20,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMost = std::numeric_limits<int>::max();
 constexpr int kMostPageNumber = 1'000'000;
+constexpr size_t kMostPagesAsked = 100'000;
 
 constexpr std::array<Fields::Refusal, 5> kRefused = {{
     {"bbox_annotation_format", "the text is what is on the page: it cannot be made to follow a form"},
@@ -50,7 +51,9 @@ std::vector<int> ParsePages(std::string_view text) {
     const size_t dash = range.find('-');
     const int first = number(range.substr(0, dash));
     const int last = dash == range.npos ? first : number(range.substr(dash + 1));
-    if (last < first || last - first > kMostPageNumber) throw fail();
+    if (last < first) throw fail();
+    if (pages.size() + static_cast<size_t>(last - first) >= kMostPagesAsked)
+      throw FieldError("pages", "wanted at most " + std::to_string(kMostPagesAsked) + " pages, found more");
     for (int page = first; page <= last; ++page) pages.push_back(page);
     if (comma == rest.npos) return pages;
     rest.remove_prefix(comma + 1);

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kMost = std::numeric_limits<int>::max();
 constexpr int kMostStops = 4;
+constexpr size_t kMostWhitelisted = 1000;
 constexpr size_t kMostStopBytes = 1000;
 constexpr double kLeastSeconds = 0.001, kMostSeconds = 1e6;
 
@@ -55,6 +56,9 @@ void TakeXargs(const Json& value, const std::string& path, const ServedModel& mo
   if (const Json* ids = fields.Take("whitelist_token_ids")) {
     const std::string where = fields.PathOf("whitelist_token_ids");
     if (!ids->is_array()) throw FieldError(where, "wanted an array of token ids, found " + Describe(*ids));
+    if (ids->as_array().size() > kMostWhitelisted)
+      throw FieldError(where, "wanted at most " + std::to_string(kMostWhitelisted) + " token ids, found " +
+                                  std::to_string(ids->as_array().size()));
     guard->whitelist.clear();
     for (const Json& id : ids->as_array()) {
       const bool known = id.is_int() && id.as_int() >= 0 && id.as_int() < static_cast<int64_t>(tokenizer.size()) &&

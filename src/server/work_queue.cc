@@ -13,22 +13,29 @@ WorkQueue::~WorkQueue() {
   Close();
 }
 
-bool WorkQueue::Push(int priority, Work work) {
+void WorkQueue::RemoveUnwanted() {
+  std::erase_if(waiting_, [](const auto& item) { return item.second.unwanted && item.second.unwanted(); });
+}
+
+bool WorkQueue::Push(int priority, Work work, std::function<bool()> unwanted) {
   {
     const std::lock_guard lock(mutex_);
+    if (waiting_.size() >= most_waiting_) RemoveUnwanted();
     if (closed_ || waiting_.size() >= most_waiting_) return false;
-    waiting_.emplace(std::pair(priority, arrivals_++), std::move(work));
+    waiting_.emplace(std::pair(priority, arrivals_++), Entry{std::move(work), std::move(unwanted)});
   }
   wake_.notify_one();
   return true;
 }
 
-bool WorkQueue::full() const {
+bool WorkQueue::full() {
   const std::lock_guard lock(mutex_);
+  if (waiting_.size() >= most_waiting_) RemoveUnwanted();
   return waiting_.size() >= most_waiting_;
 }
-size_t WorkQueue::waiting() const {
+size_t WorkQueue::waiting() {
   const std::lock_guard lock(mutex_);
+  RemoveUnwanted();
   return waiting_.size();
 }
 size_t WorkQueue::running() const {
@@ -37,7 +44,7 @@ size_t WorkQueue::running() const {
 }
 
 void WorkQueue::Close() {
-  std::map<std::pair<int, int64_t>, Work> dropped;
+  std::map<std::pair<int, int64_t>, Entry> dropped;
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
@@ -54,7 +61,7 @@ void WorkQueue::Run(int niceness) {
   for (;;) {
     wake_.wait(lock, [&] { return closed_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
-    Work work = std::move(waiting_.begin()->second);
+    Work work = std::move(waiting_.begin()->second.work);
     waiting_.erase(waiting_.begin());
     ++running_;
     lock.unlock();

@@ -22,22 +22,28 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // Lower priorities first, then in order. False when too much waits, or after Close.
-  bool Push(int priority, Work work);
-  bool full() const;
-  size_t waiting() const;
+  // Lower priorities first, then in order. False when too much waits, or after Close. unwanted: whether nobody waits
+  // for the work any more, which then gives up its place.
+  bool Push(int priority, Work work, std::function<bool()> unwanted = {});
+  bool full();
+  size_t waiting();
   size_t running() const;
 
   // Drops what waits and waits for what runs.
   void Close();
 
  private:
+  struct Entry {
+    Work work;
+    std::function<bool()> unwanted;
+  };
   void Run(int niceness);
+  void RemoveUnwanted();  // under the lock
 
   const size_t most_waiting_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::map<std::pair<int, int64_t>, Work> waiting_;  // by priority and arrival
+  std::map<std::pair<int, int64_t>, Entry> waiting_;  // by priority and arrival
   int64_t arrivals_ = 0;
   size_t running_ = 0;
   bool closed_ = false;

@@ -3,10 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/engine_host_command.h"
@@ -22,6 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookAgain{200};
+constexpr milliseconds kPatience{5000};
 
 // Signals that end or reload, taken by the main thread alone. To be made before any thread is.
 class Signals {
@@ -124,6 +127,12 @@ int RunServer(const ServeArguments& arguments, const std::function<std::unique_p
     const int signal = signals.Next(milliseconds(50));
     if (signal == SIGTERM || signal == SIGINT) break;
   }
+  // Ending what still runs waits for the device, which may hang.
+  std::thread([] {
+    std::this_thread::sleep_for(kPatience);
+    PrintNote("the device does not answer: ending without it");
+    std::_Exit(1);
+  }).detach();
   return 0;
 }
 
