@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ranges>
 #include <thread>
 
 #include "engine/local_engine.h"
@@ -56,10 +55,11 @@ TEST(VisionTest, ASecondQuestionAboutAPageCostsNoVision) {
   const Reading second = Read(e, request);
   for (const Reading& reading : {first, second}) {
     ExpectScript(reading, 3);
-    const auto last =
-        std::ranges::find(reading.stages | std::views::reverse, StageEvent::Stage::kVision, &StageEvent::stage);
-    EXPECT_EQ(last->done, 3);
-    EXPECT_EQ(last->total, 3);
+    StageEvent last{};  // of vision
+    for (const StageEvent& stage : reading.stages)
+      if (stage.stage == StageEvent::Stage::kVision) last = stage;
+    EXPECT_EQ(last.done, 3);
+    EXPECT_EQ(last.total, 3);
   }
   EXPECT_EQ(second.end.usage.vision_ms, 0);
   EXPECT_EQ(second.end.usage.image_tokens, kImageTokens);
