@@ -12,7 +12,6 @@ namespace quire {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Ids = std::vector<int32_t>;
 
