@@ -93,7 +93,7 @@ TEST(Multipart, AnEmptyFormHasNoParts) {
 
 TEST(Multipart, DamageIsSaid) {
   const std::string part = "--XX\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb";
-  for (const auto& [type, body, says] : std::initializer_list<std::array<std::string, 3>>{
+  for (const auto& row : std::initializer_list<std::array<std::string, 3>>{
            {"multipart/form-data", part, "boundary"},
            {kForm, "", "does not come"},
            {kForm, part, "last boundary"},
@@ -101,9 +101,9 @@ TEST(Multipart, DamageIsSaid) {
            {kForm, "--XX\r\nContent-Disposition: form-data\r\n\r\nb\r\n--XX--", "no name"},
            {kForm, "--XX\r\nContent-Disposition: form-data; name=\"a\"\r\n--XX--", "header does not end"},
            {kForm, "--XX\r\nname\r\n--XX--", "header does not end"}}) {
-    const Error error = ErrorOf([&] { ParseMultipart(type, body); });
+    const Error error = ErrorOf([&] { ParseMultipart(row[0], row[1]); });
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_THAT(error.message(), HasSubstr(says)) << body;
+    EXPECT_THAT(error.message(), HasSubstr(row[2])) << row[1];
   }
 }
 
