@@ -48,8 +48,6 @@ class HttpReply {
   virtual void Limit(std::chrono::steady_clock::time_point until, HttpResponse late) = 0;
   // Whether anybody still waits for the reply. A client that closes its writing side counts as gone.
   virtual bool gone() const = 0;
-  // Calls on_gone once, on the server's thread, when the client leaves before the end; at once when it has left.
-  virtual void WhenGone(std::function<void()> on_gone) = 0;
 };
 
 class HttpHandler {

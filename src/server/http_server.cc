@@ -127,16 +127,6 @@ class Reply : public HttpReply {
     });
   }
   bool gone() const override { return gone_; }
-  void WhenGone(std::function<void()> on_gone) override {
-    {
-      std::lock_guard lock(mutex_);
-      if (!gone_) {
-        on_gone_ = std::move(on_gone);
-        return;
-      }
-    }
-    on_gone();
-  }
 
   // The rest is the connection's.
   struct State {
@@ -156,18 +146,9 @@ class Reply : public HttpReply {
     return late_;
   }
   void SetGone() {
-    std::function<void()> call;
-    {
-      std::lock_guard lock(mutex_);
-      gone_ = true;
-      pieces_.clear();
-      call = std::exchange(on_gone_, nullptr);
-    }
-    if (call) call();
-  }
-  void Finish() {
     std::lock_guard lock(mutex_);
-    on_gone_ = nullptr;
+    gone_ = true;
+    pieces_.clear();
   }
 
  private:
@@ -189,7 +170,6 @@ class Reply : public HttpReply {
   bool begun_ = false, streamed_ = false, ended_ = false;
   bool told_ = false;  // the connection has not looked since
   std::atomic<bool> gone_{false};
-  std::function<void()> on_gone_;
 };
 
 std::string Lower(std::string_view text) {
@@ -554,7 +534,6 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       std::string out;
       if (state.begun && !state.streamed) {
         const bool sent = co_await SendWhole(request, reply.head(), false);
-        reply.Finish();
         co_return sent;
       }
       if (state.begun && !head_sent) {
@@ -571,7 +550,6 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         co_return false;
       }
       if (last) {
-        reply.Finish();
         Log(request, reply.head().status);
         if (close) co_await Linger();
         co_return !close;
