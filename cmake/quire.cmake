@@ -16,18 +16,21 @@ find_package(Threads REQUIRED)
 find_package(PkgConfig)
 
 add_library(quire_settings INTERFACE)
-target_compile_options(quire_settings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
+# CUDA sources have flags of their own (src/backend/CMakeLists.txt).
+set(in_cxx $<COMPILE_LANGUAGE:C,CXX>)
+target_compile_options(quire_settings INTERFACE
+  "$<${in_cxx}:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Wno-missing-field-initializers>")
 # GCC 12 at -O3 sees overlaps in sums of std::string that are not there (GCC bug 105651).
-target_compile_options(quire_settings INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+target_compile_options(quire_settings INTERFACE "$<$<AND:${in_cxx},$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>")
 # Sums keep the order in which they are written: no fused multiply-add that the source does not name.
-target_compile_options(quire_settings INTERFACE -ffp-contract=off)
+target_compile_options(quire_settings INTERFACE "$<${in_cxx}:-ffp-contract=off>")
 if(QUIRE_WERROR)
-  target_compile_options(quire_settings INTERFACE -Werror)
+  target_compile_options(quire_settings INTERFACE "$<${in_cxx}:-Werror>")
 endif()
 if(QUIRE_SANITIZE)
   # A target with the property QUIRE_PLAIN is not instrumented.
   set(instrument -fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  target_compile_options(quire_settings INTERFACE "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:QUIRE_PLAIN>>>:${instrument}>")
+  target_compile_options(quire_settings INTERFACE "$<$<AND:${in_cxx},$<NOT:$<BOOL:$<TARGET_PROPERTY:QUIRE_PLAIN>>>>:${instrument}>")
   target_link_options(quire_settings INTERFACE -fsanitize=${QUIRE_SANITIZE})
 endif()
 target_include_directories(quire_settings INTERFACE ${CMAKE_SOURCE_DIR}/src)

@@ -38,6 +38,7 @@ struct BackendInfo {
   std::string device;  // what it runs on, for people: processor and instruction set
   DType dtype;         // of products
   int threads;
+  int view_batch = 1;  // views of one size that are best computed together
 };
 
 // Keys and values of all layers, in pages of kPageTokens tokens. Pages are numbered by the engine; what a page looks
@@ -117,6 +118,10 @@ class Backend {
   virtual void Copy(Context& c, const View& from, const View& to) = 0;
   // Rows of a table or vector (role kTable, kVector) -> out [n, k].
   virtual void CopyRows(Context& c, const Weight& table, const View& out) = 0;
+  // Bytes of host memory, as many as out has elements, as NormalisePixels (normalise.h).
+  virtual void Normalise(Context& c, const uint8_t* pixels, const View& out) = 0;
+  // to[rows[i]] = from[i] for from [n, width]; rows of host memory, none twice; a negative one: not copied.
+  virtual void Scatter(Context& c, const View& from, std::span<const int32_t> rows, const View& to);
 
   // SAM's attention. qkv [b, h, w, 3 c] (q, k, v; each `heads` heads) -> out [b, h, w, c].
   // logits = q k / sqrt(d) + q relative.rows[qy - ky + side - 1] + q relative.columns[qx - kx + side - 1], the unscaled

@@ -4,7 +4,8 @@
 // u = 2^-24 is the rounding unit of float32. A sum of K products is off by at most 4 sqrt(K) u sum|x w|, except with
 // probability below 1e-3 per million sums (Higham and Mary 2019, "A new approach to probabilistic rounding error
 // analysis", theorem 2.4 with lambda = 4). Operands rounded to bf16 are each off by at most 2^-9 of themselves, and the
-// errors of the products are independent: 4 sqrt(2) 2^-9 sqrt(sum (x w)^2).
+// errors of the products are independent: 4 sqrt(2) 2^-9 sqrt(sum (x w)^2). Where activations are bf16, results are
+// rounded once more: Stored().
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +44,7 @@ void PrintTo(const Candidate& c, std::ostream* out) {
 std::vector<Candidate> Candidates() {
   std::vector<Candidate> all;
   for (const std::string& name : BackendNames()) {
-    all.push_back({name, DType::kF32, ""});
+    if (name != "cuda") all.push_back({name, DType::kF32, ""});
     if (name == "reference") continue;
     all.push_back({name, DType::kBf16, ""});
     if (name != "cpu") continue;
@@ -107,6 +108,11 @@ class BackendTest : public testing::TestWithParam<Candidate> {
 
   // Products of prompt and vision rows may round their operands.
   bool rounds() const { return backend_->info().dtype != DType::kF32; }
+
+  // Activations are bf16: rows of both classes are rounded, and so are results.
+  bool stores_bf16() const { return backend_->activation_dtype() == DType::kBf16; }
+  double Stored(double value) const { return stores_bf16() ? 2 * kBf16Unit * std::abs(value) : 0; }
+  bool RoundsRow(bool of_prompt) const { return rounds() && (of_prompt || stores_bf16()); }
 
   // Float values to a tensor of the activation dtype and back.
   View Put(const Floats& values, const Shape& shape) {
@@ -234,7 +240,7 @@ TEST_P(BackendTest, Linear) {
     const Floats found = Get(out);
 
     for (int64_t r = 0; r < t.rows; ++r) {
-      const bool rounded = rounds() && t.role != Role::kRouter && r < t.prompt_rows;
+      const bool router = t.role == Role::kRouter, rounded = !router && RoundsRow(r < t.prompt_rows);
       for (int64_t j = 0; j < n; ++j) {
         Product sum;
         for (int64_t i = 0; i < t.k; ++i) sum.Add(x[r * t.k + i], w[j * t.k + i]);
@@ -242,7 +248,8 @@ TEST_P(BackendTest, Linear) {
         const double before_act = sum.value + (t.bias ? bias.values[j] : 0);
         const double wanted = Activate(before_act, t.act) + before[r * n + j];
         // No activation is steeper than 1.13.
-        const double bound = 1.13 * sum.Bound(rounded) + 8 * kUnit * (2 + std::abs(before_act) + std::abs(wanted));
+        const double bound = 1.13 * sum.Bound(rounded) + 8 * kUnit * (2 + std::abs(before_act) + std::abs(wanted)) +
+                             (router ? 0 : Stored(wanted));
         ASSERT_NEAR(found[r * n + j], wanted, bound)
             << "row " << r << " output " << j << " of " << t.rows << " x " << t.k << " x " << n;
       }
@@ -284,7 +291,8 @@ TEST_P(BackendTest, Conv2d) {
           }
         }
         const double wanted = sum.value + (t.bias ? bias.values[o] : 0);
-        ASSERT_NEAR(found[at * t.out + o], wanted, sum.Bound(rounds()) + 4 * kUnit * (1 + std::abs(wanted)))
+        ASSERT_NEAR(found[at * t.out + o], wanted,
+                    sum.Bound(rounds()) + 4 * kUnit * (1 + std::abs(wanted)) + Stored(wanted))
             << "at " << b << ", " << oy << ", " << ox << " channel " << o;
       }
     }
@@ -321,10 +329,10 @@ TEST_P(BackendTest, Norms) {
       const double slack = 16 * kUnit * 3 / deviation;
       for (int64_t i = 0; i < n; ++i) {
         const double normal = (row[i] - mean) / deviation;
-        ASSERT_NEAR(found_layer[r * n + i], normal * weight.values[i] + bias.values[i],
-                    slack + 16 * kUnit * (1 + std::abs(normal)));
+        const double wanted = normal * weight.values[i] + bias.values[i];
+        ASSERT_NEAR(found_layer[r * n + i], wanted, slack + 16 * kUnit * (1 + std::abs(normal)) + Stored(wanted));
         const double scaled = row[i] / root * weight.values[i];
-        ASSERT_NEAR(found_rms[r * n + i], scaled, 16 * kUnit * (1e-6 + std::abs(scaled)));
+        ASSERT_NEAR(found_rms[r * n + i], scaled, 16 * kUnit * (1e-6 + std::abs(scaled)) + Stored(scaled));
       }
     }
   }
@@ -348,7 +356,7 @@ TEST_P(BackendTest, Rope) {
             const double a = x[at], b = x[at + d / 2];
             const double angle = h >= 1 && h < 4 ? positions[r] * std::pow(double{theta}, -2.0 * i / d) : 0;
             // The angle is a float32 product of float32 factors: off by some of its own roundings.
-            const double bound = 8 * kUnit * (1 + angle);
+            const double bound = 8 * kUnit * (1 + angle) + Stored(std::hypot(a, b));
             ASSERT_NEAR(found[at], a * std::cos(angle) - b * std::sin(angle), bound);
             ASSERT_NEAR(found[at + d / 2], b * std::cos(angle) + a * std::sin(angle), bound);
           }
@@ -375,8 +383,9 @@ TEST_P(BackendTest, SiluMulAndAddRowsAndCopyRows) {
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t i = 0; i < n; ++i) {
         const double wanted = Silu(x[r * 2 * n + i]) * x[r * 2 * n + n + i];
-        ASSERT_NEAR(product[r * n + i], wanted, 8 * kUnit * (1e-3 + std::abs(wanted)));
-        ASSERT_EQ(sum[r * n + i], product[r * n + i] + table.values[r % 3 * n + i] + vector.values[i]);
+        ASSERT_NEAR(product[r * n + i], wanted, 8 * kUnit * (1e-3 + std::abs(wanted)) + Stored(wanted));
+        const float added = product[r * n + i] + table.values[r % 3 * n + i] + vector.values[i];
+        ASSERT_NEAR(sum[r * n + i], added, 2 * Stored(2 + std::abs(added)));  // rounded twice
       }
     }
     const View copy = Take({3, n});
@@ -388,7 +397,8 @@ TEST_P(BackendTest, SiluMulAndAddRowsAndCopyRows) {
 // A large argument must give neither NaN nor infinity.
 TEST_P(BackendTest, ActivationsAtTheEnds) {
   Context c = context();
-  const Floats x = {-1e30f, -3e4f, -200, -104, -90, -20, -1e-20f, 0, 1e-20f, 20, 90, 104, 200, 3e4f};
+  const Floats ends = {-1e30f, -3e4f, -200, -104, -90, -20, -1e-20f, 0, 1e-20f, 20, 90, 104, 200, 3e4f};
+  const Floats x = Get(Put(ends, {1, static_cast<int64_t>(ends.size())}));
   const auto n = static_cast<int64_t>(x.size());
   Floats both = x;
   both.resize(x.size() * 2, 1.0f);
@@ -405,9 +415,9 @@ TEST_P(BackendTest, ActivationsAtTheEnds) {
     const Floats found = Get(out);
     for (size_t i = 0; i < x.size(); ++i) {
       const double unit = rounds() ? kBf16Unit : 16 * kUnit, in = x[i];
-      EXPECT_NEAR(found[i], Activate(in, act), 1e-7 + std::abs(in) * unit) << in;
+      EXPECT_NEAR(found[i], Activate(in, act), 1e-7 + std::abs(in) * unit + Stored(in)) << in;
       // e^-x may stop growing near the end of float32.
-      EXPECT_NEAR(silu[i], Silu(in), std::abs(in) * 1e-38 + 16 * kUnit * std::abs(Silu(in))) << in;
+      EXPECT_NEAR(silu[i], Silu(in), std::abs(in) * 1e-38 + 16 * kUnit * std::abs(Silu(in)) + Stored(Silu(in))) << in;
     }
   }
 }
@@ -621,11 +631,14 @@ TEST_P(PagedTest, AgreesWithDouble) {
   }
 }
 
-// In one step, in chunks, row by row, with other sequences between: a row's bytes are the same.
+// In one step, in chunks, row by row, with other sequences between: a row's bytes are the same. Its class is that of
+// its position, as in an engine.
 TEST_P(PagedTest, ChunksAndCompanyChangeNothing) {
   const Sequences s({333, 70, 310}, 2, 1, 64);
   const auto whole_kv = backend().CreateKvCache(s.shape(2));
-  const Floats whole = Step(s, Range(0, 0, 333), *whole_kv);
+  std::vector<StepRow> all = Range(0, 0, 303);
+  for (const StepRow& row : Range(0, 303, 333, RowClass::kGenerated)) all.push_back(row);
+  const Floats whole = Step(s, all, *whole_kv);
   const int64_t width = int64_t{s.heads} * s.d;
 
   const auto kv = backend().CreateKvCache(s.shape(2));
@@ -691,7 +704,7 @@ TEST_P(BackendTest, Experts) {
     backend().Experts(c, x_view, PutInts(ids, {t.rows, t.top_k}), *experts, out, t.prompt_rows);
     const Floats found = Get(out);
     for (int64_t i = 0; i < t.rows * t.top_k; ++i) {
-      const bool rounded = rounds() && i / t.top_k < t.prompt_rows;
+      const bool rounded = RoundsRow(i / t.top_k < t.prompt_rows);
       const auto part = [&](int p) { return files.tensors[ids[i] * 3 + p]->values.data(); };
       const float* row = x.data() + i / t.top_k * t.k;
       std::vector<double> hidden, error;
@@ -700,7 +713,8 @@ TEST_P(BackendTest, Experts) {
         hidden.push_back(Silu(gate.value) * up.value);
         // silu is nowhere steeper than 1.1.
         error.push_back(1.1 * gate.Bound(rounded) * std::abs(up.value) +
-                        std::abs(Silu(gate.value)) * up.Bound(rounded) + 8 * kUnit * std::abs(hidden.back()));
+                        std::abs(Silu(gate.value)) * up.Bound(rounded) + 8 * kUnit * std::abs(hidden.back()) +
+                        Stored(hidden.back()));
       }
       for (int64_t o = 0; o < t.k; ++o) {
         Product sum;
@@ -710,7 +724,7 @@ TEST_P(BackendTest, Experts) {
           sum.Add(hidden[j], w);
           squares += error[j] * w * error[j] * w;
         }
-        ASSERT_NEAR(found[i * t.k + o], sum.value, sum.Bound(rounded) + std::sqrt(squares) + 1e-7)
+        ASSERT_NEAR(found[i * t.k + o], sum.value, sum.Bound(rounded) + std::sqrt(squares) + 1e-7 + Stored(sum.value))
             << "pair " << i << " output " << o;
       }
     }
@@ -764,7 +778,7 @@ TEST_P(BackendTest, RouteAndCombine) {
       for (int64_t s = 0; s < top_k; ++s)
         sum.Add(weights[i / width * top_k + s], y_values[(i / width * top_k + s) * width + i % width]);
       const double wanted = before[i] + sum.value + (with_shared ? shared_values[i] : 0);
-      ASSERT_NEAR(found[i], wanted, sum.Bound(false) + 8 * kUnit);
+      ASSERT_NEAR(found[i], wanted, sum.Bound(false) + 8 * kUnit + Stored(wanted));
     }
   }
 }
@@ -788,7 +802,30 @@ TEST_P(BackendTest, Embed) {
     Floats wanted(embeddings.begin() + 3 * width, embeddings.end());
     wanted.insert(wanted.end(), table.values.begin() + 8 * width, table.values.end());
     wanted.insert(wanted.end(), table.values.begin(), table.values.begin() + width);
-    EXPECT_EQ(Get(out), wanted);
+    EXPECT_EQ(Get(out), Get(Put(wanted, {3, width})));
+  }
+}
+
+TEST_P(BackendTest, NormaliseAndScatter) {
+  Context c = context();
+  const Arena::Scope scope(c.arena);
+  std::vector<uint8_t> pixels(256);
+  std::iota(pixels.begin(), pixels.end(), uint8_t{0});
+  Floats wanted;
+  for (const uint8_t x : pixels) wanted.push_back((static_cast<float>(x) / 255.0f - 0.5f) / 0.5f);
+  const View out = Take({64, 4});
+  backend().Normalise(c, pixels.data(), out);
+  EXPECT_EQ(Get(out), Get(Put(wanted, {64, 4})));
+
+  for (const int64_t width : {int64_t{3}, int64_t{64}}) {
+    const View from = Put(RandomFloats(4 * width), {4, width}), to = Put(RandomFloats(6 * width), {6, width});
+    const Floats values = Get(from);
+    Floats scattered = Get(to);
+    const std::vector<int32_t> rows = {5, -1, 0, 3};
+    for (size_t i = 0; i < rows.size(); ++i)
+      if (rows[i] >= 0) std::copy_n(values.begin() + i * width, width, scattered.begin() + rows[i] * width);
+    backend().Scatter(c, from, rows, to);
+    EXPECT_EQ(Get(to), scattered);
   }
 }
 

@@ -21,6 +21,11 @@ void SwiGlu(Backend& b, Context& c, const View& x, const LinearWeights& gate_up,
 
 }  // namespace
 
+void Backend::Scatter(Context& c, const View& from, std::span<const int32_t> rows, const View& to) {
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (rows[i] >= 0) Copy(c, from.Slice(static_cast<int64_t>(i), 1), to.Slice(rows[i], 1));
+}
+
 void Backend::Run(Context& c, const VitBlock& block, const RelativePositions* relative, const View& x) {
   const Arena::Scope scope(c.arena);
   const int64_t width = x.width();

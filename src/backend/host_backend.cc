@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "backend/normalise.h"
+
 namespace quire {
 namespace {
 
@@ -66,6 +68,10 @@ void HostBackend::Copy(Context&, const View& from, const View& to) {
   QUIRE_CHECK_EQ(from.dtype, to.dtype);
   QUIRE_CHECK_EQ(from.elements(), to.elements());
   std::memcpy(to.data, from.data, to.bytes());
+}
+
+void HostBackend::Normalise(Context&, const uint8_t* pixels, const View& out) {
+  NormalisePixels(pixels, static_cast<size_t>(out.elements()), out.as<float>());
 }
 
 int32_t HostBackend::TokenOf(const StepInputs& in, const DecoderState& state, int row) {

@@ -37,6 +37,7 @@ class HostBackend : public Backend {
   void CopyIn(Context& c, const void* host, const View& to) override;
   void CopyOut(Context& c, const View& from, void* host) override;
   void Copy(Context& c, const View& from, const View& to) override;
+  void Normalise(Context& c, const uint8_t* pixels, const View& out) override;
   std::unique_ptr<SamplerTable> CreateSamplers(int slots) override { return std::make_unique<HostSamplers>(slots); }
   void SampleRows(Context& c, const StepInputs& in, const View& logits, DecoderState& state, StepOutputs* out) override;
 

@@ -1,5 +1,6 @@
 #include "backend/registry.h"
 
+#include "backend/cuda/cuda.h"
 #include "backend/reference/reference.h"
 #include "base/error.h"
 #ifdef QUIRE_HAS_CPU
@@ -25,15 +26,18 @@ constexpr Entry kEntries[] = {
 
 std::vector<std::string> BackendNames() {
   std::vector<std::string> names;
+  if (CudaDeviceCount() > 0) names.emplace_back("cuda");
   for (const Entry& entry : kEntries) names.emplace_back(entry.name);
   return names;
 }
 
 std::unique_ptr<Backend> CreateBackend(const std::string& name, const BackendOptions& options) {
-  std::string known;
+  const bool any = name == "auto" && options.dtype == DType::kBf16 && CudaDeviceCount() > 0;
+  if (any || name == "cuda" || name.starts_with("cuda:")) return CreateCudaBackend(any ? "cuda" : name, options);
+  std::string known = "cuda, cuda:N";
   for (const Entry& entry : kEntries) {
     if (name == entry.name || name == "auto") return entry.create(options);
-    known += std::string(known.empty() ? "" : ", ") + entry.name;
+    known += std::string(", ") + entry.name;
   }
   throw Error(ErrorKind::kUsage, "unknown device \"" + name + "\"", "", "this build has: auto, " + known);
 }

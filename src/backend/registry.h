@@ -9,11 +9,11 @@
 
 namespace quire {
 
-// Names, best first: "cpu", "reference".
+// Names of those that this machine can run, best first: "cuda", "cpu", "reference".
 std::vector<std::string> BackendNames();
 
-// name: one of BackendNames(), or "auto" for the first. Throws Error{kUsage} for an unknown name, with those there are;
-// Error{kUnsupported} when the machine cannot run it, saying why.
+// name: one of BackendNames(), "cuda:N", or "auto" for the first that computes in options.dtype. Throws Error{kUsage}
+// for an unknown name, with those there are; Error{kUnsupported} when the machine cannot run it, saying why.
 std::unique_ptr<Backend> CreateBackend(const std::string& name, const BackendOptions& options);
 
 }  // namespace quire

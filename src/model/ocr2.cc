@@ -1,9 +1,11 @@
 #include "model/ocr2.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
-#include "model/normalise.h"
 
 namespace quire {
 
@@ -25,33 +27,44 @@ Ocr2::Ocr2(const ModelConfig& config, Checkpoint checkpoint, std::unique_ptr<Bac
 Ocr2::Stages Ocr2::Forward(Context& c, const View& pixels) {
   Stages s;
   s.sam = sam_->Forward(c, pixels);
-  const int64_t tokens = s.sam.shape[1] * s.sam.shape[2];
-  s.encoder = encoder_->Forward(c, s.sam.Reshaped({1, tokens, s.sam.width()}));
-  s.image = c.arena.Take(pixels.dtype, {tokens, config_.projector_out});
+  const int64_t views = s.sam.shape[0], tokens = s.sam.shape[1] * s.sam.shape[2];
+  s.encoder = encoder_->Forward(c, s.sam.Reshaped({views, tokens, s.sam.width()}));
+  s.image = c.arena.Take(pixels.dtype, {views * tokens, config_.projector_out});
   backend_->Linear(c, s.encoder, *projector_.weight, projector_.bias.get(), Activation::kNone, {}, s.image, kAllPrompt);
   return s;
 }
 
 void Ocr2::See(Context& c, std::span<const ViewInput> views, const View& embeddings) {
-  for (const ViewInput& input : views) {
-    const Arena::Scope scope(c.arena);
+  std::map<int, std::vector<ViewInput>> by_side;
+  for (const ViewInput& input : views) by_side[input.plan->views[input.view].side_px].push_back(input);
+  const auto most = static_cast<size_t>(backend_->info().view_batch);
+  for (const auto& [side, inputs] : by_side)
+    for (size_t first = 0; first < inputs.size(); first += most)
+      SeeTogether(c, std::span(inputs).subspan(first, std::min(most, inputs.size() - first)), embeddings);
+}
+
+void Ocr2::SeeTogether(Context& c, std::span<const ViewInput> views, const View& embeddings) {
+  const Arena::Scope scope(c.arena);
+  const auto count = static_cast<int64_t>(views.size());
+  const int64_t side = views[0].plan->views[views[0].view].side_px;
+  const View pixels = c.arena.Take(backend_->activation_dtype(), {count, side, side, 3});
+  for (int64_t i = 0; i < count; ++i) backend_->Normalise(c, views[i].pixels, pixels.Slice(i, 1));
+  const Stages all = Forward(c, pixels);
+  const int64_t tokens = all.encoder.shape[1];
+  for (int64_t i = 0; i < count; ++i) {
+    const ViewInput& input = views[i];
+    const View image = all.image.Slice(i * tokens, tokens);
+    if (probe) probe(input, {all.sam.Slice(i, 1), all.encoder.Slice(i, 1), image});
     const PagePlan& plan = *input.plan;
-    const int64_t side = plan.views[input.view].side_px;
-    const View pixels = c.arena.Take(backend_->activation_dtype(), {1, side, side, 3});
-    pixels_.resize(static_cast<size_t>(pixels.elements()));
-    NormalisePixels(input.pixels, pixels_.size(), pixels_.data());
-    backend_->CopyIn(c, pixels_.data(), pixels);
-    const Stages stages = Forward(c, pixels);
-    if (probe) probe(input, stages);
     const bool last = input.view + 1 == static_cast<int>(plan.views.size());
-    for (size_t i = 0; i < plan.tokens.size(); ++i) {
-      const View row = embeddings.Slice(input.first_row + static_cast<int64_t>(i), 1);
-      if (plan.tokens[i].view == input.view) {
-        backend_->Copy(c, stages.image.Slice(plan.tokens[i].row, 1), row);
-      } else if (plan.tokens[i].view == ImageToken::kSeparator && last) {
-        backend_->CopyRows(c, *separator_, row);
-      }
+    std::vector<int32_t> rows(static_cast<size_t>(tokens), -1);
+    for (size_t at = 0; at < plan.tokens.size(); ++at) {
+      const ImageToken& token = plan.tokens[at];
+      const int64_t row = input.first_row + static_cast<int64_t>(at);
+      if (token.view == input.view) rows[token.row] = static_cast<int32_t>(row);
+      if (token.view == ImageToken::kSeparator && last) backend_->CopyRows(c, *separator_, embeddings.Slice(row, 1));
     }
+    backend_->Scatter(c, image, rows, embeddings);
   }
 }
 

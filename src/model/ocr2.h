@@ -22,12 +22,11 @@ class Ocr2 : public Model {
   void See(Context& c, std::span<const ViewInput> views, const View& embeddings) override;
   void Step(Context& c, const StepInputs& in, DecoderState& state, StepOutputs* out) override;
 
-  // The stages of one view, for comparison with references. pixels [1, side, side, 3] in device memory. Results are
-  // taken from c.arena.
+  // The stages of views of one size. pixels [views, side, side, 3] in device memory. Results are taken from c.arena.
   struct Stages {
-    View sam;      // [1, q, q, width]
-    View encoder;  // [1, q q, width]
-    View image;    // [q q, hidden]: as they enter the decoder
+    View sam;      // [views, q, q, width]
+    View encoder;  // [views, q q, width]
+    View image;    // [views q q, hidden]: as they enter the decoder
   };
   Stages Forward(Context& c, const View& pixels);
 
@@ -35,14 +34,15 @@ class Ocr2 : public Model {
   std::function<void(const ViewInput&, const Stages&)> probe;
 
  private:
+  void SeeTogether(Context& c, std::span<const ViewInput> views, const View& embeddings);
+
   ModelConfig config_;
   std::unique_ptr<Backend> backend_;
   Checkpoint checkpoint_;
   std::unique_ptr<Sam> sam_;
   std::unique_ptr<Qwen2Encoder> encoder_;
   LinearWeights projector_;
-  WeightPtr separator_;        // [hidden]
-  std::vector<float> pixels_;  // of the view at hand
+  WeightPtr separator_;  // [hidden]
   std::unique_ptr<Decoder> decoder_;
 };
 

@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "document/page_pixels.h"
 #include "engine/local_engine.h"
-#include "model/normalise.h"
+#include "backend/normalise.h"
 #include "model/ocr2.h"
 #include "model/random_checkpoint.h"
 #include "tensor/compare.h"

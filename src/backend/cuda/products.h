@@ -1,0 +1,69 @@
+// Matrix products, by row class. x [rows, k] and w [n, k] row-major bf16, k a multiple of 64, all addresses of 16
+// bytes; rows of w beyond n are there up to a multiple of 128 and zero. Sums in float32.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "backend/blocks.h"
+
+namespace quire::cuda {
+
+using bf16 = __nv_bfloat16;
+
+// out = act(x w^T + bias) + residual; or, with `up_row`, out[r, j] = silu(x w[j]) (x w[up_row + j]).
+struct ProductArgs {
+  const bf16* x;
+  const bf16* w;
+  const float* bias = nullptr;     // [n]
+  const bf16* residual = nullptr;  // [rows, n]; may be out
+  bf16* out;                       // [rows, n]
+  float* out_float = nullptr;      // in place of out; narrow only
+  int rows, n, k;                  // with up_row: n is the number of gates
+  int up_row = 0;
+  Activation activation = Activation::kNone;
+};
+
+// Rows of class kPrompt: tiles of 128 rows, sums in ascending k.
+void MultiplyWide(cudaStream_t stream, const ProductArgs& args);
+// Rows of class kGenerated: weights are read once and the rows lie on the narrow side of the matrix fragment. Sums over
+// up to eight segments of k (SegmentOf), added in ascending order.
+void MultiplyNarrow(cudaStream_t stream, const ProductArgs& args);
+
+// As MultiplyWide on sm_90, by wgmma and bulk copies. False: this chip or shape has no such kernel.
+bool MultiplyHopper(cudaStream_t stream, const ProductArgs& args);
+
+// (row, slot) pairs by the expert that they chose.
+struct ExpertLists {
+  int32_t* counts;   // [experts]
+  int32_t* offsets;  // [experts + 1], in `pairs`
+  int32_t* pairs;    // [rows * top_k]: row * top_k + slot, ascending for each expert
+  int32_t* active;   // [experts + 1]: those with rows, then -1
+  int4* tiles;       // of kTileRows pairs: first in `pairs`, how many, expert, 0; then with expert -1
+  int tile_count;    // length of tiles: as many as there can be
+};
+inline constexpr int kTileRows = 128;
+constexpr int MostTiles(int pairs, int experts) {
+  return pairs / kTileRows + (pairs < experts ? pairs : experts);
+}
+// ids [rows, top_k].
+void SortByExpert(cudaStream_t stream, const int32_t* ids, int rows, int top_k, int experts, const ExpertLists& lists);
+
+// x row of pair p: p / x_divisor. out row: p. Weights of expert e begin at w + e expert_stride.
+struct ExpertArgs {
+  ProductArgs product;  // rows: pairs
+  ExpertLists lists;
+  int experts;
+  int x_divisor;
+  int64_t expert_stride;
+};
+void MultiplyExpertsWide(cudaStream_t stream, const ExpertArgs& args);
+void MultiplyExpertsNarrow(cudaStream_t stream, const ExpertArgs& args);
+
+// Router: w [n, k] float32; out float32.
+void MultiplyRouter(cudaStream_t stream, const bf16* x, const float* w, const float* bias, Activation activation,
+                    float* out, int rows, int n, int k, bool narrow);
+
+}  // namespace quire::cuda

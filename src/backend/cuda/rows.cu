@@ -1,0 +1,361 @@
+#include "backend/cuda/device.cuh"
+#include "backend/cuda/products.h"
+#include "backend/cuda/rows.h"
+#include "backend/cuda/runtime.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kRowsInBlock = kThreads / kWarp;
+
+unsigned Blocks(int64_t count, int64_t in_block) {
+  return static_cast<unsigned>(CeilDiv(count, in_block));
+}
+
+__device__ int64_t WarpRow() {
+  return static_cast<int64_t>(blockIdx.x) * kRowsInBlock + threadIdx.x / kWarp;
+}
+
+// body(column, value) for the elements of a row that this lane holds; eight at a time where rows allow it.
+template <typename Body>
+__device__ void ForRow(const bf16* row, int width, Body body) {
+  const int lane = threadIdx.x % kWarp;
+  if (width % 8 == 0) {
+    for (int i = lane * 8; i < width; i += kWarp * 8) {
+      const uint4 chunk = *reinterpret_cast<const uint4*>(row + i);
+      const uint32_t pairs[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float2 v = Unpack(pairs[j]);
+        body(i + 2 * j, v.x);
+        body(i + 2 * j + 1, v.y);
+      }
+    }
+  } else {
+    for (int i = lane; i < width; i += kWarp) body(i, __bfloat162float(row[i]));
+  }
+}
+
+// out[i] = value(i, x[i]) for a row.
+template <typename Value>
+__device__ void MapRow(const bf16* row, int width, bf16* out, Value value) {
+  const int lane = threadIdx.x % kWarp;
+  if (width % 8 == 0) {
+    for (int i = lane * 8; i < width; i += kWarp * 8) {
+      const uint4 chunk = *reinterpret_cast<const uint4*>(row + i);
+      uint32_t pairs[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float2 v = Unpack(pairs[j]);
+        pairs[j] = Pack(value(i + 2 * j, v.x), value(i + 2 * j + 1, v.y));
+      }
+      *reinterpret_cast<uint4*>(out + i) = {pairs[0], pairs[1], pairs[2], pairs[3]};
+    }
+  } else {
+    for (int i = lane; i < width; i += kWarp) out[i] = __float2bfloat16_rn(value(i, __bfloat162float(row[i])));
+  }
+}
+
+__global__ void LayerNormKernel(const bf16* x, const float* weight, const float* bias, float eps, int64_t rows,
+                                int width, bf16* out) {
+  const int64_t r = WarpRow();
+  if (r >= rows) return;
+  const bf16* row = x + r * width;
+  float sum = 0, squares = 0;
+  ForRow(row, width, [&](int, float v) { sum += v; });
+  const float mean = WarpSum(sum) / static_cast<float>(width);
+  ForRow(row, width, [&](int, float v) { squares += (v - mean) * (v - mean); });
+  const float scale = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(width) + eps);
+  MapRow(row, width, out + r * width, [&](int i, float v) { return (v - mean) * scale * weight[i] + bias[i]; });
+}
+
+__global__ void RmsNormKernel(const bf16* x, const float* weight, float eps, int64_t rows, int width, bf16* out) {
+  const int64_t r = WarpRow();
+  if (r >= rows) return;
+  const bf16* row = x + r * width;
+  float squares = 0;
+  ForRow(row, width, [&](int, float v) { squares += v * v; });
+  const float scale = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(width) + eps);
+  MapRow(row, width, out + r * width, [&](int i, float v) { return v * scale * weight[i]; });
+}
+
+// One thread a pair of elements and row; it turns the pair in all heads.
+__global__ void RopeKernel(bf16* x, int heads, int dim, int first, int count, const int32_t* positions, float theta,
+                           int64_t rows) {
+  const int half = dim / 2;
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= rows * half) return;
+  const int64_t r = at / half;
+  const int i = static_cast<int>(at % half);
+  const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
+  const float angle = static_cast<float>(positions[r]) * (1.0f / powf(theta, exponent));
+  float sine, cosine;
+  sincosf(angle, &sine, &cosine);
+  for (int h = first; h < first + count; ++h) {
+    bf16* v = x + (r * heads + h) * dim;
+    const float a = __bfloat162float(v[i]), b = __bfloat162float(v[i + half]);
+    v[i] = __float2bfloat16_rn(a * cosine - b * sine);
+    v[i + half] = __float2bfloat16_rn(b * cosine + a * sine);
+  }
+}
+
+__global__ void SiluMulKernel(const bf16* x, int64_t rows, int width, bf16* out) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= rows * width) return;
+  const bf16* row = x + at / width * 2 * width + at % width;
+  out[at] = __float2bfloat16_rn(Silu(__bfloat162float(row[0])) * __bfloat162float(row[width]));
+}
+
+// value(at) for every element of out, two a thread where their count allows it.
+template <typename Value>
+__global__ void MapKernel(int64_t count, bf16* out, Value value) {
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 2;
+  if (at + 1 < count) {
+    *reinterpret_cast<uint32_t*>(out + at) = Pack(value(at), value(at + 1));
+  } else if (at < count) {
+    out[at] = __float2bfloat16_rn(value(at));
+  }
+}
+template <typename Value>
+void Map(cudaStream_t stream, int64_t count, bf16* out, Value value) {
+  if (count == 0) return;
+  MapKernel<<<Blocks(count, kThreads * 2), kThreads, 0, stream>>>(count, out, value);
+  CheckLaunch("work on elements");
+}
+
+__global__ void WidenKernel(const bf16* from, int64_t count, float* to) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at < count) to[at] = __bfloat162float(from[at]);
+}
+
+// A warp a row.
+__global__ void ScatterKernel(const bf16* from, const int32_t* rows, int64_t count, int width, bf16* to) {
+  const int64_t r = WarpRow();
+  if (r >= count || rows[r] < 0) return;
+  const bf16* row = from + r * width;
+  MapRow(row, width, to + static_cast<int64_t>(rows[r]) * width, [](int, float v) { return v; });
+}
+
+__global__ void EmbedKernel(const int32_t* sources, const int32_t* indices, int rows, const bf16* table,
+                            int64_t table_stride, const bf16* embeddings, const int32_t* last_samples, int width,
+                            bf16* out) {
+  const int64_t r = WarpRow();
+  if (r >= rows) return;
+  const int64_t index = indices[r];
+  const bf16* row = nullptr;
+  switch (sources[r]) {
+    case 0:
+      row = table + index * table_stride;
+      break;
+    case 1:
+      row = table + last_samples[index] * table_stride;
+      break;
+    default:
+      row = embeddings + index * width;
+  }
+  MapRow(row, width, out + r * width, [](int, float v) { return v; });
+}
+
+// A warp a row; each lane holds every 32nd expert.
+constexpr int kMostExperts = 256;
+__global__ void RouteKernel(const float* logits, int rows, int experts, int top_k, bool normalize, float scale,
+                            int32_t* ids, float* weights) {
+  const int64_t r = WarpRow();
+  if (r >= rows) return;
+  const int lane = threadIdx.x % kWarp;
+  constexpr int kHeld = kMostExperts / kWarp;
+  constexpr float kTaken = -INFINITY;
+  float held[kHeld];
+  float largest = kTaken;
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    const int e = lane + j * kWarp;
+    held[j] = e < experts ? logits[r * experts + e] : kTaken;
+    largest = fmaxf(largest, held[j]);
+  }
+  largest = WarpMax(largest);
+  float sum = 0;
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) sum += lane + j * kWarp < experts ? expf(held[j] - largest) : 0;
+  sum = WarpSum(sum);
+  float chosen_p = 0, chosen_sum = 0;
+  int chosen_id = 0;
+  for (int s = 0; s < top_k; ++s) {
+    float best = kTaken;
+    int id = kMostExperts;
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j)
+      if (held[j] > best) best = held[j], id = lane + j * kWarp;
+#pragma unroll
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      const float other = __shfl_xor_sync(0xFFFFFFFFu, best, offset);
+      const int other_id = __shfl_xor_sync(0xFFFFFFFFu, id, offset);
+      if (other > best || (other == best && other_id < id)) best = other, id = other_id;
+    }
+    const float p = expf(best - largest) / sum;
+    chosen_sum += p;
+    if (lane == s) chosen_p = p, chosen_id = id;
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j)
+      if (id == lane + j * kWarp) held[j] = kTaken;
+  }
+  if (lane >= top_k) return;
+  ids[r * top_k + lane] = chosen_id;
+  weights[r * top_k + lane] = (normalize ? chosen_p / (chosen_sum + 1e-20f) : chosen_p) * scale;
+}
+
+// One block; thread e counts and lists expert e's pairs in ascending order.
+__global__ void SortKernel(const int32_t* ids, int pairs, int experts, ExpertLists lists) {
+  __shared__ int counts[kMostExperts], offsets[kMostExperts + 1];
+  extern __shared__ int32_t staged[];
+  constexpr int kStaged = 4096;
+  const int e = static_cast<int>(threadIdx.x);
+  int count = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    if (pass == 1) {
+      if (e < experts) counts[e] = count;
+      __syncthreads();
+      if (e == 0) {
+        int sum = 0, active = 0, tiles = 0;
+        for (int i = 0; i < experts; ++i) {
+          offsets[i] = sum;
+          if (counts[i] > 0) lists.active[active++] = i;
+          if (lists.tiles)
+            for (int first = 0; first < counts[i]; first += kTileRows)
+              lists.tiles[tiles++] = {sum + first, min(kTileRows, counts[i] - first), i, 0};
+          sum += counts[i];
+        }
+        offsets[experts] = sum;
+        while (active <= experts) lists.active[active++] = -1;
+        if (lists.tiles)
+          while (tiles < lists.tile_count) lists.tiles[tiles++] = {0, 0, -1, 0};
+      }
+      __syncthreads();
+      count = 0;
+    }
+    for (int first = 0; first < pairs; first += kStaged) {
+      const int held = min(kStaged, pairs - first);
+      for (int i = e; i < held; i += static_cast<int>(blockDim.x)) staged[i] = ids[first + i];
+      __syncthreads();
+      if (e < experts) {
+        for (int i = 0; i < held; ++i) {
+          if (staged[i] != e) continue;
+          if (pass == 1) lists.pairs[offsets[e] + count] = first + i;
+          ++count;
+        }
+      }
+      __syncthreads();
+    }
+  }
+  if (e < experts) lists.counts[e] = counts[e];
+  if (e <= experts) lists.offsets[e] = offsets[e];
+}
+
+__global__ void CombineKernel(const bf16* y, const float* weights, const bf16* shared, int64_t rows, int top_k,
+                              int width, bf16* x) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= rows * width) return;
+  const int64_t r = at / width, i = at % width;
+  float sum = 0;
+  for (int s = 0; s < top_k; ++s) sum += weights[r * top_k + s] * __bfloat162float(y[(r * top_k + s) * width + i]);
+  if (shared) sum += __bfloat162float(shared[at]);
+  x[at] = __float2bfloat16_rn(__bfloat162float(x[at]) + sum);
+}
+
+}  // namespace
+
+void LayerNormRows(cudaStream_t stream, const bf16* x, const float* weight, const float* bias, float eps, int64_t rows,
+                   int width, bf16* out) {
+  LayerNormKernel<<<Blocks(rows, kRowsInBlock), kThreads, 0, stream>>>(x, weight, bias, eps, rows, width, out);
+  CheckLaunch("layer norm");
+}
+
+void RmsNormRows(cudaStream_t stream, const bf16* x, const float* weight, float eps, int64_t rows, int width,
+                 bf16* out) {
+  RmsNormKernel<<<Blocks(rows, kRowsInBlock), kThreads, 0, stream>>>(x, weight, eps, rows, width, out);
+  CheckLaunch("RMS norm");
+}
+
+void RopeRows(cudaStream_t stream, bf16* x, int heads, int dim, int first, int count, const int32_t* positions,
+              float theta, int64_t rows) {
+  RopeKernel<<<Blocks(rows * (dim / 2), kThreads), kThreads, 0, stream>>>(x, heads, dim, first, count, positions, theta,
+                                                                          rows);
+  CheckLaunch("rotary positions");
+}
+
+void SiluMulRows(cudaStream_t stream, const bf16* x, int64_t rows, int width, bf16* out) {
+  SiluMulKernel<<<Blocks(rows * width, kThreads), kThreads, 0, stream>>>(x, rows, width, out);
+  CheckLaunch("silu");
+}
+
+void AddRepeated(cudaStream_t stream, bf16* x, int64_t elements, const float* w, int64_t count) {
+  Map(stream, elements, x, [=] __device__(int64_t i) { return __bfloat162float(x[i]) + w[i % count]; });
+}
+
+void Narrow(cudaStream_t stream, const float* from, int64_t count, bf16* to) {
+  Map(stream, count, to, [=] __device__(int64_t i) { return from[i]; });
+}
+
+void Widen(cudaStream_t stream, const bf16* from, int64_t count, float* to) {
+  WidenKernel<<<Blocks(count, kThreads), kThreads, 0, stream>>>(from, count, to);
+  CheckLaunch("conversion");
+}
+
+void PadRows(cudaStream_t stream, const bf16* from, int64_t rows, int width, int padded, bf16* to) {
+  Map(stream, rows * padded, to, [=] __device__(int64_t i) {
+    const int64_t r = i / padded, c = i % padded;
+    return c < width ? __bfloat162float(from[r * width + c]) : 0.0f;
+  });
+}
+
+void ScatterRows(cudaStream_t stream, const bf16* from, const int32_t* rows, int64_t count, int width, bf16* to) {
+  ScatterKernel<<<Blocks(count, kRowsInBlock), kThreads, 0, stream>>>(from, rows, count, width, to);
+  CheckLaunch("scatter");
+}
+
+void NormaliseBytes(cudaStream_t stream, const uint8_t* pixels, int64_t count, bf16* out) {
+  Map(stream, count, out,
+      [=] __device__(int64_t i) { return __fdiv_rn(__fdiv_rn(static_cast<float>(pixels[i]), 255.0f) - 0.5f, 0.5f); });
+}
+
+void GatherPatches(cudaStream_t stream, const bf16* x, const ConvolutionShape& s, int padded, bf16* out) {
+  const int64_t rows = s.batch * s.out_height * s.out_width;
+  const int64_t depth = s.kernel * s.kernel * s.in;
+  Map(stream, rows * padded, out, [=] __device__(int64_t i) {
+    const int64_t r = i / padded, c = i % padded;
+    if (c >= depth) return 0.0f;
+    const int64_t b = r / (s.out_height * s.out_width), oy = r / s.out_width % s.out_height, ox = r % s.out_width;
+    const int64_t iy = oy * s.stride + c / (s.kernel * s.in) - s.pad;
+    const int64_t ix = ox * s.stride + c / s.in % s.kernel - s.pad;
+    if (iy < 0 || iy >= s.height || ix < 0 || ix >= s.width) return 0.0f;
+    return __bfloat162float(x[((b * s.height + iy) * s.width + ix) * s.in + c % s.in]);
+  });
+}
+
+void EmbedRows(cudaStream_t stream, const int32_t* sources, const int32_t* indices, int rows, const bf16* table,
+               int64_t table_stride, const bf16* embeddings, const int32_t* last_samples, int width, bf16* out) {
+  EmbedKernel<<<Blocks(rows, kRowsInBlock), kThreads, 0, stream>>>(sources, indices, rows, table, table_stride,
+                                                                   embeddings, last_samples, width, out);
+  CheckLaunch("embedding");
+}
+
+void RouteRows(cudaStream_t stream, const float* logits, int rows, int experts, int top_k, bool normalize, float scale,
+               int32_t* ids, float* weights) {
+  RouteKernel<<<Blocks(rows, kRowsInBlock), kThreads, 0, stream>>>(logits, rows, experts, top_k, normalize, scale, ids,
+                                                                   weights);
+  CheckLaunch("routing");
+}
+
+void SortByExpert(cudaStream_t stream, const int32_t* ids, int rows, int top_k, int experts, const ExpertLists& lists) {
+  SortKernel<<<1, kMostExperts + kWarp, 4096 * sizeof(int32_t), stream>>>(ids, rows * top_k, experts, lists);
+  CheckLaunch("sorting by expert");
+}
+
+void CombineRows(cudaStream_t stream, const bf16* y, const float* weights, const bf16* shared, int64_t rows, int top_k,
+                 int width, bf16* x) {
+  CombineKernel<<<Blocks(rows * width, kThreads), kThreads, 0, stream>>>(y, weights, shared, rows, top_k, width, x);
+  CheckLaunch("combining experts");
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,52 @@
+// Work on single rows and elements. All activations bf16, arithmetic in float32; a row's sums are a warp's, in one
+// order for all of them.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace quire::cuda {
+
+using bf16 = __nv_bfloat16;
+
+void LayerNormRows(cudaStream_t stream, const bf16* x, const float* weight, const float* bias, float eps, int64_t rows,
+                   int width, bf16* out);
+void RmsNormRows(cudaStream_t stream, const bf16* x, const float* weight, float eps, int64_t rows, int width,
+                 bf16* out);
+// Heads [first, first + count) of x [rows, heads, dim], in place.
+void RopeRows(cudaStream_t stream, bf16* x, int heads, int dim, int first, int count, const int32_t* positions,
+              float theta, int64_t rows);
+void SiluMulRows(cudaStream_t stream, const bf16* x, int64_t rows, int width, bf16* out);
+// x[i] += w[i % count]
+void AddRepeated(cudaStream_t stream, bf16* x, int64_t elements, const float* w, int64_t count);
+void Narrow(cudaStream_t stream, const float* from, int64_t count, bf16* to);
+void Widen(cudaStream_t stream, const bf16* from, int64_t count, float* to);
+// Rows of `width` to rows of `padded`, zeros behind.
+void PadRows(cudaStream_t stream, const bf16* from, int64_t rows, int width, int padded, bf16* to);
+// to[rows[i]] = from[i]
+void ScatterRows(cudaStream_t stream, const bf16* from, const int32_t* rows, int64_t count, int width, bf16* to);
+// out[i] = (pixels[i] / 255 - 0.5) / 0.5
+void NormaliseBytes(cudaStream_t stream, const uint8_t* pixels, int64_t count, bf16* out);
+
+struct ConvolutionShape {
+  int64_t batch, height, width, in, out_height, out_width;
+  int kernel, stride, pad;
+};
+// Patches of x [batch, height, width, in] as rows [batch out_height out_width, padded], in the order kernel row, kernel
+// column, channel; zeros behind.
+void GatherPatches(cudaStream_t stream, const bf16* x, const ConvolutionShape& shape, int padded, bf16* out);
+
+// Rows of a step by their sources (backend/step.h); last_samples: of each slot.
+void EmbedRows(cudaStream_t stream, const int32_t* sources, const int32_t* indices, int rows, const bf16* table,
+               int64_t table_stride, const bf16* embeddings, const int32_t* last_samples, int width, bf16* out);
+
+// The top_k experts of each row, as Backend::Route. At most 256 experts, 32 chosen.
+void RouteRows(cudaStream_t stream, const float* logits, int rows, int experts, int top_k, bool normalize, float scale,
+               int32_t* ids, float* weights);
+// x[r] += sum over s of weights[r, s] y[r, s], + shared[r] where there is one.
+void CombineRows(cudaStream_t stream, const bf16* y, const float* weights, const bf16* shared, int64_t rows, int top_k,
+                 int width, bf16* x);
+
+}  // namespace quire::cuda
