@@ -1,6 +1,7 @@
 #include "model/cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace quire {
 namespace {
@@ -42,6 +43,23 @@ Work EncoderWork(const EncoderConfig& c, double features, double b) {
   return work;
 }
 
+// rows that each see so many keys; `hits` of a layer's experts are read, and the head gives so many rows of logits.
+Work LmWork(const LmConfig& c, double rows, double keys, double logits_rows, double hits, double b) {
+  const double q = c.heads * c.head_dim, expert = 3.0 * c.hidden * c.moe_ffn;
+  Work work;
+  for (int i = 0; i < c.layers; ++i) {
+    work += Product(rows, c.hidden, 4 * q, b);
+    work += Attention(rows, keys, q);
+    if (i < c.dense_layers) {
+      work += Product(rows, c.hidden, 3.0 * c.dense_ffn, b);
+    } else {
+      work += Product(rows, c.hidden, 3.0 * c.shared_experts * c.moe_ffn, b);
+      work += {2 * rows * c.experts_per_token * expert, hits * expert * b};
+    }
+  }
+  return work += Product(logits_rows, c.hidden, c.vocab, b);
+}
+
 }  // namespace
 
 Work ViewWork(const ModelConfig& config, int side_px, double b) {
@@ -59,25 +77,23 @@ Work PageWork(const ModelConfig& config, const PagePlan& plan, double b) {
 }
 
 Work PrefillWork(const ModelConfig& config, int tokens, double b) {
-  const LmConfig& c = config.lm;
-  const double n = tokens, q = c.heads * c.head_dim;
-  Work work;
-  for (int i = 0; i < c.layers; ++i) {
-    work += Product(n, c.hidden, 4 * q, b);
-    work += Attention(n, n / 2, q);
-    if (i < c.dense_layers) {
-      work += Product(n, c.hidden, 3.0 * c.dense_ffn, b);
-    } else {
-      work += Product(n, c.hidden, 3.0 * c.shared_experts * c.moe_ffn, b);
-      work.flops += 2 * n * c.experts_per_token * c.hidden * 3.0 * c.moe_ffn;
-      work.weight_bytes += std::min<double>(c.experts, n * c.experts_per_token) * c.hidden * 3.0 * c.moe_ffn * b;
-    }
-  }
-  return work += Product(1, c.hidden, c.vocab, b);
+  const double n = tokens;
+  return LmWork(config.lm, n, n / 2, 1, std::min<double>(config.lm.experts, n * config.lm.experts_per_token), b);
 }
 
 Work TokenWork(const ModelConfig& config, double b) {
   return PrefillWork(config, 1, b);
+}
+
+Work DecodeWork(const ModelConfig& config, int sequences, double context_tokens, double b) {
+  const LmConfig& c = config.lm;
+  Work work = LmWork(c, sequences, context_tokens, sequences, ExpectedExperts(c, sequences), b);
+  work.cache_bytes = sequences * context_tokens * c.layers * 2.0 * c.kv_heads * c.head_dim * b;
+  return work;
+}
+
+double ExpectedExperts(const LmConfig& c, int rows) {
+  return c.experts * (1 - std::pow(1 - static_cast<double>(c.experts_per_token) / c.experts, rows));
 }
 
 }  // namespace quire

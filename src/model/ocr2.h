@@ -30,6 +30,12 @@ class Ocr2 : public Model {
   };
   Stages Forward(Context& c, const View& pixels);
 
+  // The parts, for those who look at one stage alone.
+  const Sam& sam() const { return *sam_; }
+  const Qwen2Encoder& encoder() const { return *encoder_; }
+  const LinearWeights& projector() const { return projector_; }
+  const StepProgram& program() const { return decoder_->program(); }
+
   // Tests: called with the stages of each view that See computes.
   std::function<void(const ViewInput&, const Stages&)> probe;
 
