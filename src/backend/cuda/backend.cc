@@ -257,7 +257,13 @@ void CudaBackend::Experts(Context& c, const View& x, const View& ids, const Weig
                             .tile_count = tiles};
     SortByExpert(StreamOf(c), ids.as<int32_t>() + begin * top_k, Size(count), top_k, experts, lists);
     const View hidden = c.arena.Take(DType::kBf16, {pairs, w.expert_width});
-    const ExpertArgs up{.product = {.x = from + begin * w.depth,
+    const bf16* x_rows = from + begin * w.depth;
+    if (wide) {  // in order, so that whole tiles can be copied
+      const View sorted = c.arena.Take(DType::kBf16, {pairs, w.depth});
+      GatherPairs(StreamOf(c), x_rows, lists.pairs, pairs, top_k, w.depth, Elements(sorted));
+      x_rows = Elements(sorted);
+    }
+    const ExpertArgs up{.product = {.x = x_rows,
                                     .w = w.values,
                                     .out = Elements(hidden),
                                     .rows = pairs,
@@ -266,7 +272,9 @@ void CudaBackend::Experts(Context& c, const View& x, const View& ids, const Weig
                                     .up_row = w.expert_width},
                         .lists = lists,
                         .experts = experts,
-                        .x_divisor = top_k,
+                        .top_k = top_k,
+                        .gathered = !wide,
+                        .scattered = false,
                         .expert_stride = w.expert_stride};
     const ExpertArgs down{.product = {.x = Elements(hidden),
                                       .w = w.down,
@@ -276,7 +284,9 @@ void CudaBackend::Experts(Context& c, const View& x, const View& ids, const Weig
                                       .k = w.expert_width},
                           .lists = lists,
                           .experts = experts,
-                          .x_divisor = 1,
+                          .top_k = top_k,
+                          .gathered = false,
+                          .scattered = true,
                           .expert_stride = w.down_stride};
     const auto multiply = wide ? MultiplyExpertsWide : MultiplyExpertsNarrow;
     multiply(StreamOf(c), up);

@@ -115,6 +115,12 @@ __device__ inline float WarpMax(float x) {
   return x;
 }
 
+__device__ inline float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 __device__ inline float Silu(float x) {
   return x / (1.0f + expf(-x));
 }

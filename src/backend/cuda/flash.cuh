@@ -61,16 +61,25 @@ __device__ void LoadQueries(uint32_t tile, uint32_t (&q)[kDim / 16][4]) {
     LoadMatrices(q[ks], tile + TileAt<kDim>(warp * 16 + lane % 16, ks * 2 + lane / 16));
 }
 
+// For policies that add nothing to the logits.
+__device__ inline void ScaleAlone(float (&s)[8][4], float scale) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[j][i] *= scale;
+}
+
 // A policy says what a block's rows and keys are:
 //   bool Begin()                 false: nothing to do
 //   int dim, keys; float scale   keys: that any row of the tile sees
 //   const bf16* Query(int row)   or null
+//   void Turn(int first)         keys from `first` on are asked for next
 //   const bf16* Key(int key)     its value lies value_offset behind
 //   int64_t value_offset
 //   int Limit(int row)           row sees keys [0, Limit)
 //   bf16* Out(int row)           or null
 //   void Prologue<kDim>(q, scratch)   after the queries are there; scratch: one tile
-//   float Bias(int row, int key)      added to the scaled logit
+//   void Scale(s, row, first, scale)   products to logits, in units of log 2
 template <int kDim, typename Policy>
 __global__ __launch_bounds__(kFlashThreads) void FlashKernel(Policy policy, int stages) {
   extern __shared__ __align__(128) char shared[];
@@ -92,6 +101,7 @@ __global__ __launch_bounds__(kFlashThreads) void FlashKernel(Policy policy, int 
 
   const auto load = [&](int stage, int first) {
     char* to = kv + stage * 2 * kTileBytes;
+    policy.Turn(first);
     const auto key = [&](int r) { return first + r < policy.keys ? policy.Key(first + r) : nullptr; };
     LoadTile<kDim>(to, policy.dim, policy.somewhere(), key);
     LoadTile<kDim>(to + kTileBytes, policy.dim, policy.somewhere(), [&](int r) {
@@ -115,22 +125,24 @@ __global__ __launch_bounds__(kFlashThreads) void FlashKernel(Policy policy, int 
     const uint32_t k_tile = SharedAddress(kv + stage * 2 * kTileBytes), v_tile = k_tile + kTileBytes;
     float s[8][4];
     MultiplyTile<kDim>(q, k_tile, s);
+    policy.Scale(s, row, first, scale);
+    if (first + kKeys > min(limit[0], limit[1])) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (first + j * 8 + 2 * t + i % 2 >= limit[i / 2]) s[j][i] = -INFINITY;
+    }
     float top[2] = {largest[0], largest[1]};
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
+    for (int j = 0; j < 8; ++j)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = first + j * 8 + 2 * t + i % 2;
-        const float logit = s[j][i] * scale + policy.Bias(row[i / 2], key);
-        s[j][i] = key < limit[i / 2] ? logit : -INFINITY;
-        top[i / 2] = fmaxf(top[i / 2], s[j][i]);
-      }
-    }
+      for (int i = 0; i < 4; ++i) top[i / 2] = fmaxf(top[i / 2], s[j][i]);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       top[h] = fmaxf(top[h], __shfl_xor_sync(0xFFFFFFFFu, top[h], 1));
       top[h] = fmaxf(top[h], __shfl_xor_sync(0xFFFFFFFFu, top[h], 2));
-      const float keep = exp2f(largest[h] - top[h]);
+      const float keep = Exp2(largest[h] - top[h]);
       largest[h] = top[h];
       sum[h] *= keep;
 #pragma unroll
@@ -141,7 +153,7 @@ __global__ __launch_bounds__(kFlashThreads) void FlashKernel(Policy policy, int 
     for (int j = 0; j < 8; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        s[j][i] = exp2f(s[j][i] - top[i / 2]);
+        s[j][i] = Exp2(s[j][i] - top[i / 2]);
         sum[i / 2] += s[j][i];
       }
       p[j / 2][j % 2 * 2] = Pack(s[j][0], s[j][1]);

@@ -24,7 +24,8 @@ struct NarrowArgs {
   ProductArgs p;
   ExpertLists lists;  // counts null: plain rows
   int64_t expert_stride;
-  int x_divisor;
+  int top_k;
+  bool gathered, scattered;
 };
 
 // One block: 16 outputs (kGated: 8 gates and their ups) of all rows, kColumns x 8 at a time.
@@ -37,13 +38,16 @@ __global__ __launch_bounds__(kThreads) void NarrowKernel(NarrowArgs a) {
   const int n0 = static_cast<int>(blockIdx.x) * kOutputs;
 
   int rows = p.rows;
-  const int32_t* pairs = nullptr;
+  int offset = 0;
+  const int32_t *x_pairs = nullptr, *out_pairs = nullptr;
   const bf16* w = p.w;
   if (a.lists.counts) {
     const int expert = a.lists.active[blockIdx.y];
     if (expert < 0) return;
     rows = a.lists.counts[expert];
-    pairs = a.lists.pairs + a.lists.offsets[expert];
+    offset = a.lists.offsets[expert];
+    if (a.gathered) x_pairs = a.lists.pairs + offset;
+    if (a.scattered) out_pairs = a.lists.pairs + offset;
     w += expert * a.expert_stride;
   }
   const bf16* low = w + static_cast<int64_t>(n0 + g) * p.k + t * 8;
@@ -58,7 +62,7 @@ __global__ __launch_bounds__(kThreads) void NarrowKernel(NarrowArgs a) {
     for (int c = 0; c < kColumns; ++c) {
       const int row = first + c * 8 + g;
       there[c] = row < rows;
-      const int64_t x_row = !there[c] ? 0 : pairs ? pairs[row] / a.x_divisor : row;
+      const int64_t x_row = !there[c] ? 0 : x_pairs ? x_pairs[row] / a.top_k : offset + row;
       x[c] = p.x + x_row * p.k + t * 8;
     }
     float acc[kColumns][4] = {};
@@ -104,7 +108,7 @@ __global__ __launch_bounds__(kThreads) void NarrowKernel(NarrowArgs a) {
         if (p.bias) v += p.bias[column];
         v = Activate(v, p.activation);
       }
-      const int64_t at = static_cast<int64_t>(pairs ? pairs[first + row] : first + row) * p.n + column;
+      const int64_t at = static_cast<int64_t>(out_pairs ? out_pairs[first + row] : offset + first + row) * p.n + column;
       if (p.residual) v += __bfloat162float(p.residual[at]);
       if (p.out_float) {
         p.out_float[at] = v;
@@ -128,39 +132,54 @@ void Launch(cudaStream_t stream, const NarrowArgs& a, int groups) {
   CheckLaunch("product of few rows");
 }
 
-constexpr int kRouterRows = 32;  // of a block, wide
+constexpr int kRouterRows = 32;  // of a block, wide; by 64 experts, 4 x 4 a thread
+constexpr int kRouterExperts = 64;
 constexpr int kRouterDepth = 32;
+constexpr int kRouterThreads = 128;
 
-__global__ __launch_bounds__(256) void RouterWideKernel(const bf16* x, const float* w, const float* bias,
-                                                        Activation activation, float* out, int rows, int n, int k) {
-  __shared__ float xs[kRouterRows][kRouterDepth + 1], ws[64][kRouterDepth + 1];
-  const int row = static_cast<int>(blockIdx.x) * kRouterRows + threadIdx.x / 8, n0 = static_cast<int>(blockIdx.y) * 64;
-  float acc[8] = {};
+__global__ __launch_bounds__(kRouterThreads) void RouterWideKernel(const bf16* x, const float* w, const float* bias,
+                                                                   Activation activation, float* out, int rows, int n,
+                                                                   int k) {
+  __shared__ __align__(16) float xs[kRouterDepth][kRouterRows + 4], ws[kRouterDepth][kRouterExperts + 4];
+  const int row0 = static_cast<int>(blockIdx.x) * kRouterRows, n0 = static_cast<int>(blockIdx.y) * kRouterExperts;
+  const int r = static_cast<int>(threadIdx.x) / 16 * 4, e = static_cast<int>(threadIdx.x) % 16 * 4;
+  float acc[4][4] = {};
   for (int k0 = 0; k0 < k; k0 += kRouterDepth) {
-    for (int i = threadIdx.x; i < kRouterRows * kRouterDepth; i += 256) {
-      const int r = static_cast<int>(blockIdx.x) * kRouterRows + i / kRouterDepth;
-      xs[i / kRouterDepth][i % kRouterDepth] =
-          r < rows ? __bfloat162float(x[static_cast<int64_t>(r) * k + k0 + i % kRouterDepth]) : 0;
+    for (int i = static_cast<int>(threadIdx.x); i < kRouterRows * kRouterDepth / 2; i += kRouterThreads) {
+      const int row = i / (kRouterDepth / 2), column = i % (kRouterDepth / 2) * 2;
+      const int64_t from = static_cast<int64_t>(min(row0 + row, rows - 1)) * k + k0 + column;
+      const float2 v = Unpack(*reinterpret_cast<const uint32_t*>(x + from));
+      xs[column][row] = v.x;
+      xs[column + 1][row] = v.y;
     }
-    for (int i = threadIdx.x; i < 64 * kRouterDepth; i += 256) {
-      const int e = n0 + i / kRouterDepth;
-      ws[i / kRouterDepth][i % kRouterDepth] = e < n ? w[static_cast<int64_t>(e) * k + k0 + i % kRouterDepth] : 0;
+    for (int i = static_cast<int>(threadIdx.x); i < kRouterExperts * kRouterDepth / 4; i += kRouterThreads) {
+      const int row = i / (kRouterDepth / 4), column = i % (kRouterDepth / 4) * 4;
+      const int64_t from = static_cast<int64_t>(min(n0 + row, n - 1)) * k + k0 + column;
+      const float4 v = *reinterpret_cast<const float4*>(w + from);
+      ws[column][row] = v.x;
+      ws[column + 1][row] = v.y;
+      ws[column + 2][row] = v.z;
+      ws[column + 3][row] = v.w;
     }
     __syncthreads();
 #pragma unroll 8
     for (int i = 0; i < kRouterDepth; ++i) {
-      const float value = xs[threadIdx.x / 8][i];
+      const float4 a = *reinterpret_cast<const float4*>(&xs[i][r]), b = *reinterpret_cast<const float4*>(&ws[i][e]);
+      const float of_row[4] = {a.x, a.y, a.z, a.w}, of_expert[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
-      for (int j = 0; j < 8; ++j) acc[j] += value * ws[threadIdx.x % 8 + j * 8][i];
+      for (int p = 0; p < 4; ++p)
+#pragma unroll
+        for (int q = 0; q < 4; ++q) acc[p][q] = fmaf(of_row[p], of_expert[q], acc[p][q]);
     }
     __syncthreads();
   }
-  if (row >= rows) return;
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const int e = n0 + threadIdx.x % 8 + j * 8;
-    if (e < n) out[static_cast<int64_t>(row) * n + e] = Activate(acc[j] + (bias ? bias[e] : 0), activation);
-  }
+  for (int p = 0; p < 4; ++p)
+#pragma unroll
+    for (int q = 0; q < 4; ++q)
+      if (row0 + r + p < rows && n0 + e + q < n)
+        out[static_cast<int64_t>(row0 + r + p) * n + n0 + e + q] =
+            Activate(acc[p][q] + (bias ? bias[n0 + e + q] : 0), activation);
 }
 
 // A warp a sum.
@@ -183,7 +202,7 @@ __global__ __launch_bounds__(256) void RouterNarrowKernel(const bf16* x, const f
 }  // namespace
 
 void MultiplyNarrow(cudaStream_t stream, const ProductArgs& args) {
-  const NarrowArgs a{.p = args, .x_divisor = 1};
+  const NarrowArgs a{.p = args};
   if (args.rows == 0) return;
   if (args.rows <= 8) return Launch<1>(stream, a, 1);
   if (args.rows <= 16) return Launch<2>(stream, a, 1);
@@ -192,7 +211,8 @@ void MultiplyNarrow(cudaStream_t stream, const ProductArgs& args) {
 }
 
 void MultiplyExpertsNarrow(cudaStream_t stream, const ExpertArgs& args) {
-  const NarrowArgs a{args.product, args.lists, args.expert_stride, args.x_divisor};
+  const NarrowArgs a{args.product, args.lists,    args.expert_stride,
+                     args.top_k,   args.gathered, args.scattered};
   const int pairs = args.product.rows;
   if (pairs == 0) return;
   const int groups = pairs < args.experts ? pairs : args.experts;
@@ -209,8 +229,8 @@ void MultiplyRouter(cudaStream_t stream, const bf16* x, const float* w, const fl
     RouterNarrowKernel<<<dim3(static_cast<unsigned>(CeilDiv(n, 8)), static_cast<unsigned>(rows)), 256, 0, stream>>>(
         x, w, bias, activation, out, n, k);
   } else {
-    RouterWideKernel<<<dim3(static_cast<unsigned>(CeilDiv(rows, kRouterRows)), static_cast<unsigned>(CeilDiv(n, 64))),
-                       256, 0, stream>>>(x, w, bias, activation, out, rows, n, k);
+    RouterWideKernel<<<dim3(static_cast<unsigned>(CeilDiv(rows, kRouterRows)), static_cast<unsigned>(CeilDiv(n, kRouterExperts))),
+                       kRouterThreads, 0, stream>>>(x, w, bias, activation, out, rows, n, k);
   }
   CheckLaunch("router");
 }

@@ -31,33 +31,43 @@ __global__ void AppendKernel(PagedArgs a, int rows) {
       a.qkv[static_cast<int64_t>(r) * (a.heads + 2 * a.cache.kv_heads) * a.cache.dim + a.heads * a.cache.dim + i];
 }
 
-// A thread a pair of elements i and i + dim / 2 of one head (queries, keys, values) of a row.
+// A thread a pair of elements i and i + dim / 2 of kHeadsAtOnce heads (queries, keys, values) of a row.
+constexpr int kHeadsAtOnce = 5;
 __global__ void RopeAndAppendKernel(PagedArgs a, bf16* qkv, float theta, int rows) {
   const int dim = a.cache.dim, half = dim / 2, all = a.heads + 2 * a.cache.kv_heads;
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (at >= int64_t{rows} * all * half) return;
-  const int i = static_cast<int>(at % half), head = static_cast<int>(at / half % all);
-  const auto r = static_cast<int>(at / half / all);
+  const int groups = (all + kHeadsAtOnce - 1) / kHeadsAtOnce;
+  const int at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (at >= rows * groups * half) return;
+  const int i = at % half, first = at / half % groups * kHeadsAtOnce, r = at / half / groups;
   const int slot = a.step.slots[r], position = a.step.positions[r];
-  bf16* v = qkv + (static_cast<int64_t>(r) * all + head) * dim;
-  bf16 low = v[i], high = v[i + half];
-  if (head < a.heads + a.cache.kv_heads) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
-    const float angle = static_cast<float>(position) * (1.0f / powf(theta, exponent));
-    float sine, cosine;
-    sincosf(angle, &sine, &cosine);
-    const float x = __bfloat162float(low), y = __bfloat162float(high);
-    low = __float2bfloat16_rn(x * cosine - y * sine);
-    high = __float2bfloat16_rn(y * cosine + x * sine);
+  bf16* row = qkv + static_cast<int64_t>(r) * all * dim;
+  bf16 low[kHeadsAtOnce], high[kHeadsAtOnce];
+#pragma unroll
+  for (int h = 0; h < kHeadsAtOnce; ++h) {
+    if (first + h >= all) break;
+    low[h] = row[(first + h) * dim + i];
+    high[h] = row[(first + h) * dim + i + half];
   }
-  if (head < a.heads) {
-    v[i] = low;
-    v[i + half] = high;
-  } else if (slot >= 0) {
-    const int kv = head - a.heads, part = kv / a.cache.kv_heads;
-    bf16* to = CacheRow(a.cache, PageOf(a.step, slot, position), part, kv % a.cache.kv_heads, position % kPageTokens);
-    to[i] = low;
-    to[i + half] = high;
+  float sine = 0, cosine = 1;
+  if (first < a.heads + a.cache.kv_heads) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
+    sincosf(static_cast<float>(position) * (1.0f / powf(theta, exponent)), &sine, &cosine);
+  }
+  bf16* page = slot >= 0 ? CacheRow(a.cache, PageOf(a.step, slot, position), 0, 0, position % kPageTokens) : nullptr;
+#pragma unroll
+  for (int h = 0; h < kHeadsAtOnce; ++h) {
+    const int head = first + h;
+    if (head >= all) break;
+    if (head < a.heads + a.cache.kv_heads) {
+      const float x = __bfloat162float(low[h]), y = __bfloat162float(high[h]);
+      low[h] = __float2bfloat16_rn(x * cosine - y * sine);
+      high[h] = __float2bfloat16_rn(y * cosine + x * sine);
+    }
+    // Keys of all heads lie in a page before the values.
+    bf16* to = head < a.heads ? row + head * dim : page ? page + (head - a.heads) * kPageTokens * dim : nullptr;
+    if (!to) continue;
+    to[i] = low[h];
+    to[i + half] = high[h];
   }
 }
 
@@ -72,6 +82,7 @@ struct PromptPolicy {
 
   QueryTile tile;
   int head, kv_head, slot, position;
+  const bf16* page;  // of the keys asked for
 
   __device__ const void* somewhere() const { return a.qkv; }
   __device__ bool Begin() {
@@ -88,9 +99,8 @@ struct PromptPolicy {
     if (row >= tile.count) return nullptr;
     return a.qkv + (static_cast<int64_t>(tile.first + row) * (a.heads + 2 * a.cache.kv_heads) + head) * dim;
   }
-  __device__ const bf16* Key(int key) const {
-    return CacheRow(a.cache, PageOf(a.step, slot, key), 0, kv_head, key % kPageTokens);
-  }
+  __device__ void Turn(int first) { page = CacheRow(a.cache, PageOf(a.step, slot, first), 0, kv_head, 0); }
+  __device__ const bf16* Key(int key) const { return page + key % kPageTokens * dim; }
   __device__ int Limit(int row) const { return row < tile.count ? position + row + 1 : 1; }
   __device__ bf16* Out(int row) const {
     if (row >= tile.count) return nullptr;
@@ -98,7 +108,7 @@ struct PromptPolicy {
   }
   template <int kDim>
   __device__ void Prologue(const uint32_t (&)[kDim / 16][4], char*) {}
-  __device__ float Bias(int, int) const { return 0; }
+  __device__ void Scale(float (&s)[8][4], const int (&)[2], int, float scale_log2) const { ScaleAlone(s, scale_log2); }
 };
 
 constexpr int kPages = kKeyBlock / kPageTokens;  // of a block of keys: a warp each
@@ -151,7 +161,7 @@ __global__ __launch_bounds__(kGeneratedThreads) void GeneratedKernel(PagedArgs a
   float largest = -INFINITY, sum = 0;
   for (int i = lane; i < count; i += kWarp) largest = fmaxf(largest, logits[i]);
   largest = WarpMax(largest);
-  for (int i = lane; i < count; i += kWarp) sum += exp2f(logits[i] - largest);
+  for (int i = lane; i < count; i += kWarp) sum += Exp2(logits[i] - largest);
   sum = WarpSum(sum);
 
   constexpr int kLanes = kDim / 8, kAtOnce = kWarp / kLanes;  // lanes of a value; values at once
@@ -161,7 +171,7 @@ __global__ __launch_bounds__(kGeneratedThreads) void GeneratedKernel(PagedArgs a
     const bf16* values = keys + static_cast<int64_t>(a.cache.kv_heads) * kPageTokens * dim + chunk * 8;
 #pragma unroll 8
     for (int i = lane / kLanes; i < mine; i += kAtOnce) {
-      const float p = exp2f(logits[warp * kPageTokens + i] - largest);
+      const float p = Exp2(logits[warp * kPageTokens + i] - largest);
       const uint4 v = LoadCached(values + i * dim);
       const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -199,7 +209,7 @@ __global__ void MergeKernel(PagedArgs a, int first, int blocks, const float* par
   const float* from = partial + (static_cast<int64_t>(blockIdx.y) * a.heads + head) * blocks * (dim + 2);
   float largest = -INFINITY, sum = 0, mix = 0;
   for (int b = 0; b < used; ++b, from += dim + 2) {
-    const float next = fmaxf(largest, from[0]), keep = exp2f(largest - next), add = exp2f(from[0] - next);
+    const float next = fmaxf(largest, from[0]), keep = Exp2(largest - next), add = Exp2(from[0] - next);
     mix = mix * keep + from[2 + i] * add;
     sum = sum * keep + from[1] * add;
     largest = next;
@@ -218,7 +228,8 @@ void AppendRows(cudaStream_t stream, const PagedArgs& args, int rows) {
 
 void RopeAndAppendRows(cudaStream_t stream, const PagedArgs& args, bf16* qkv, float theta, int rows) {
   if (rows == 0) return;
-  const int64_t count = int64_t{rows} * (args.heads + 2 * args.cache.kv_heads) * (args.cache.dim / 2);
+  const int64_t groups = CeilDiv(args.heads + 2 * args.cache.kv_heads, kHeadsAtOnce);
+  const int64_t count = rows * groups * (args.cache.dim / 2);
   RopeAndAppendKernel<<<static_cast<unsigned>(CeilDiv(count, 256)), 256, 0, stream>>>(args, qkv, theta, rows);
   CheckLaunch("rotary positions and append to the cache");
 }

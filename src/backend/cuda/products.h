@@ -39,7 +39,7 @@ bool MultiplyHopper(cudaStream_t stream, const ProductArgs& args);
 struct ExpertLists {
   int32_t* counts;   // [experts]
   int32_t* offsets;  // [experts + 1], in `pairs`
-  int32_t* pairs;    // [rows * top_k]: row * top_k + slot, ascending for each expert
+  int32_t* pairs;    // [rows * top_k]: row * top_k + slot, expert by expert
   int32_t* active;   // [experts + 1]: those with rows, then -1
   int4* tiles;       // of kTileRows pairs: first in `pairs`, how many, expert, 0; then with expert -1
   int tile_count;    // length of tiles: as many as there can be
@@ -51,16 +51,19 @@ constexpr int MostTiles(int pairs, int experts) {
 // ids [rows, top_k].
 void SortByExpert(cudaStream_t stream, const int32_t* ids, int rows, int top_k, int experts, const ExpertLists& lists);
 
-// x row of pair p: p / x_divisor. out row: p. Weights of expert e begin at w + e expert_stride.
+// Row i of a product over pairs is pairs[i]. `gathered`: its x is row pairs[i] / top_k, else row i. `scattered`: its out
+// is row pairs[i], else row i. Weights of expert e begin at w + e expert_stride.
 struct ExpertArgs {
   ProductArgs product;  // rows: pairs
   ExpertLists lists;
-  int experts;
-  int x_divisor;
+  int experts, top_k;
+  bool gathered, scattered;
   int64_t expert_stride;
 };
 void MultiplyExpertsWide(cudaStream_t stream, const ExpertArgs& args);
 void MultiplyExpertsNarrow(cudaStream_t stream, const ExpertArgs& args);
+// As MultiplyExpertsWide for rows that are not gathered; false as MultiplyHopper.
+bool MultiplyExpertsHopper(cudaStream_t stream, const ExpertArgs& args);
 
 // Router: w [n, k] float32; out float32.
 void MultiplyRouter(cudaStream_t stream, const bf16* x, const float* w, const float* bias, Activation activation,

@@ -17,67 +17,92 @@ __device__ int64_t WarpRow() {
   return static_cast<int64_t>(blockIdx.x) * kRowsInBlock + threadIdx.x / kWarp;
 }
 
-// body(column, value) for the elements of a row that this lane holds; eight at a time where rows allow it.
-template <typename Body>
-__device__ void ForRow(const bf16* row, int width, Body body) {
-  const int lane = threadIdx.x % kWarp;
-  if (width % 8 == 0) {
-    for (int i = lane * 8; i < width; i += kWarp * 8) {
-      const uint4 chunk = *reinterpret_cast<const uint4*>(row + i);
-      const uint32_t pairs[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float2 v = Unpack(pairs[j]);
-        body(i + 2 * j, v.x);
-        body(i + 2 * j + 1, v.y);
-      }
-    }
-  } else {
-    for (int i = lane; i < width; i += kWarp) body(i, __bfloat162float(row[i]));
-  }
-}
+constexpr int kMostChunks = 8;  // of 8 elements a lane: rows of up to 2048
 
-// out[i] = value(i, x[i]) for a row.
-template <typename Value>
-__device__ void MapRow(const bf16* row, int width, bf16* out, Value value) {
-  const int lane = threadIdx.x % kWarp;
-  if (width % 8 == 0) {
-    for (int i = lane * 8; i < width; i += kWarp * 8) {
-      const uint4 chunk = *reinterpret_cast<const uint4*>(row + i);
-      uint32_t pairs[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+// The part of a row that a lane holds: chunks of eight elements, read once; of rows that are longer or no multiple of
+// eight, every 32nd element, read anew each time.
+class HeldRow {
+ public:
+  __device__ HeldRow(const bf16* row, int width)
+      : row_(row), width_(width), chunked_(width % 8 == 0 && width <= kMostChunks * kWarp * 8) {
+    if (!chunked_) return;
+#pragma unroll
+    for (int c = 0; c < kMostChunks; ++c)
+      if (At(c) < width) held_[c] = *reinterpret_cast<const uint4*>(row + At(c));
+  }
+  // body(column, value)
+  template <typename Body>
+  __device__ void For(Body body) const {
+    if (!chunked_) {
+      for (int i = Lane(); i < width_; i += kWarp) body(i, __bfloat162float(row_[i]));
+      return;
+    }
+#pragma unroll
+    for (int c = 0; c < kMostChunks; ++c) {
+      if (At(c) >= width_) break;
+      const uint32_t pairs[4] = {held_[c].x, held_[c].y, held_[c].z, held_[c].w};
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const float2 v = Unpack(pairs[j]);
-        pairs[j] = Pack(value(i + 2 * j, v.x), value(i + 2 * j + 1, v.y));
+        body(At(c) + 2 * j, v.x);
+        body(At(c) + 2 * j + 1, v.y);
       }
-      *reinterpret_cast<uint4*>(out + i) = {pairs[0], pairs[1], pairs[2], pairs[3]};
     }
-  } else {
-    for (int i = lane; i < width; i += kWarp) out[i] = __float2bfloat16_rn(value(i, __bfloat162float(row[i])));
   }
+  // out[i] = value(i, x[i])
+  template <typename Value>
+  __device__ void Map(bf16* out, Value value) const {
+    if (!chunked_) {
+      for (int i = Lane(); i < width_; i += kWarp) out[i] = __float2bfloat16_rn(value(i, __bfloat162float(row_[i])));
+      return;
+    }
+#pragma unroll
+    for (int c = 0; c < kMostChunks; ++c) {
+      if (At(c) >= width_) break;
+      uint32_t pairs[4] = {held_[c].x, held_[c].y, held_[c].z, held_[c].w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float2 v = Unpack(pairs[j]);
+        pairs[j] = Pack(value(At(c) + 2 * j, v.x), value(At(c) + 2 * j + 1, v.y));
+      }
+      *reinterpret_cast<uint4*>(out + At(c)) = {pairs[0], pairs[1], pairs[2], pairs[3]};
+    }
+  }
+
+ private:
+  __device__ static int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
+  __device__ static int At(int chunk) { return (chunk * kWarp + Lane()) * 8; }
+  const bf16* row_;
+  int width_;
+  bool chunked_;
+  uint4 held_[kMostChunks];
+};
+
+__device__ void CopyRow(const bf16* from, int width, bf16* to) {
+  HeldRow(from, width).Map(to, [](int, float v) { return v; });
 }
 
 __global__ void LayerNormKernel(const bf16* x, const float* weight, const float* bias, float eps, int64_t rows,
                                 int width, bf16* out) {
   const int64_t r = WarpRow();
   if (r >= rows) return;
-  const bf16* row = x + r * width;
+  const HeldRow row(x + r * width, width);
   float sum = 0, squares = 0;
-  ForRow(row, width, [&](int, float v) { sum += v; });
+  row.For([&](int, float v) { sum += v; });
   const float mean = WarpSum(sum) / static_cast<float>(width);
-  ForRow(row, width, [&](int, float v) { squares += (v - mean) * (v - mean); });
+  row.For([&](int, float v) { squares += (v - mean) * (v - mean); });
   const float scale = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(width) + eps);
-  MapRow(row, width, out + r * width, [&](int i, float v) { return (v - mean) * scale * weight[i] + bias[i]; });
+  row.Map(out + r * width, [&](int i, float v) { return (v - mean) * scale * weight[i] + bias[i]; });
 }
 
 __global__ void RmsNormKernel(const bf16* x, const float* weight, float eps, int64_t rows, int width, bf16* out) {
   const int64_t r = WarpRow();
   if (r >= rows) return;
-  const bf16* row = x + r * width;
+  const HeldRow row(x + r * width, width);
   float squares = 0;
-  ForRow(row, width, [&](int, float v) { squares += v * v; });
+  row.For([&](int, float v) { squares += v * v; });
   const float scale = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(width) + eps);
-  MapRow(row, width, out + r * width, [&](int i, float v) { return v * scale * weight[i]; });
+  row.Map(out + r * width, [&](int i, float v) { return v * scale * weight[i]; });
 }
 
 // One thread a pair of elements and row; it turns the pair in all heads.
@@ -133,8 +158,14 @@ __global__ void WidenKernel(const bf16* from, int64_t count, float* to) {
 __global__ void ScatterKernel(const bf16* from, const int32_t* rows, int64_t count, int width, bf16* to) {
   const int64_t r = WarpRow();
   if (r >= count || rows[r] < 0) return;
-  const bf16* row = from + r * width;
-  MapRow(row, width, to + static_cast<int64_t>(rows[r]) * width, [](int, float v) { return v; });
+  CopyRow(from + r * width, width, to + static_cast<int64_t>(rows[r]) * width);
+}
+
+__global__ void GatherPairsKernel(const bf16* from, const int32_t* pairs, int64_t count, int top_k, int width,
+                                  bf16* to) {
+  const int64_t i = WarpRow();
+  if (i >= count) return;
+  CopyRow(from + static_cast<int64_t>(pairs[i] / top_k) * width, width, to + i * width);
 }
 
 __global__ void EmbedKernel(const int32_t* sources, const int32_t* indices, int rows, const bf16* table,
@@ -154,7 +185,7 @@ __global__ void EmbedKernel(const int32_t* sources, const int32_t* indices, int 
     default:
       row = embeddings + index * width;
   }
-  MapRow(row, width, out + r * width, [](int, float v) { return v; });
+  CopyRow(row, width, out + r * width);
 }
 
 // A warp a row; each lane holds every 32nd expert.
@@ -205,62 +236,96 @@ __global__ void RouteKernel(const float* logits, int rows, int experts, int top_
   weights[r * top_k + lane] = (normalize ? chosen_p / (chosen_sum + 1e-20f) : chosen_p) * scale;
 }
 
-// One block; thread e counts and lists expert e's pairs in ascending order.
-__global__ void SortKernel(const int32_t* ids, int pairs, int experts, ExpertLists lists) {
-  __shared__ int counts[kMostExperts], offsets[kMostExperts + 1];
-  extern __shared__ int32_t staged[];
-  constexpr int kStaged = 4096;
-  const int e = static_cast<int>(threadIdx.x);
-  int count = 0;
-  for (int pass = 0; pass < 2; ++pass) {
-    if (pass == 1) {
-      if (e < experts) counts[e] = count;
-      __syncthreads();
-      if (e == 0) {
-        int sum = 0, active = 0, tiles = 0;
-        for (int i = 0; i < experts; ++i) {
-          offsets[i] = sum;
-          if (counts[i] > 0) lists.active[active++] = i;
-          if (lists.tiles)
-            for (int first = 0; first < counts[i]; first += kTileRows)
-              lists.tiles[tiles++] = {sum + first, min(kTileRows, counts[i] - first), i, 0};
-          sum += counts[i];
-        }
-        offsets[experts] = sum;
-        while (active <= experts) lists.active[active++] = -1;
-        if (lists.tiles)
-          while (tiles < lists.tile_count) lists.tiles[tiles++] = {0, 0, -1, 0};
-      }
-      __syncthreads();
-      count = 0;
-    }
-    for (int first = 0; first < pairs; first += kStaged) {
-      const int held = min(kStaged, pairs - first);
-      for (int i = e; i < held; i += static_cast<int>(blockDim.x)) staged[i] = ids[first + i];
-      __syncthreads();
-      if (e < experts) {
-        for (int i = 0; i < held; ++i) {
-          if (staged[i] != e) continue;
-          if (pass == 1) lists.pairs[offsets[e] + count] = first + i;
-          ++count;
-        }
-      }
-      __syncthreads();
+// One block. The order of an expert's pairs is free: each is a product of its own.
+constexpr int kSortThreads = 1024;
+__global__ __launch_bounds__(kSortThreads) void SortKernel(const int32_t* ids, int pairs, int experts,
+                                                           ExpertLists lists) {
+  __shared__ int counts[kMostExperts], offsets[kMostExperts + 1], tiles[kMostExperts + 1], ranks[kMostExperts + 1];
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < experts) counts[thread] = 0;
+  __syncthreads();
+  for (int i = thread; i < pairs; i += kSortThreads)
+    if (ids[i] >= 0) atomicAdd(&counts[ids[i]], 1);
+  __syncthreads();
+  if (thread == 0) {
+    offsets[0] = tiles[0] = ranks[0] = 0;
+    for (int e = 0; e < experts; ++e) {
+      offsets[e + 1] = offsets[e] + counts[e];
+      tiles[e + 1] = tiles[e] + (counts[e] + kTileRows - 1) / kTileRows;
+      ranks[e + 1] = ranks[e] + (counts[e] > 0);
     }
   }
-  if (e < experts) lists.counts[e] = counts[e];
-  if (e <= experts) lists.offsets[e] = offsets[e];
+  __syncthreads();
+  if (thread <= experts) lists.offsets[thread] = offsets[thread];
+  if (thread < experts) {
+    const int e = thread, count = counts[e];
+    lists.counts[e] = count;
+    if (count > 0) lists.active[ranks[e]] = e;
+    if (lists.tiles)
+      for (int t = 0; t * kTileRows < count; ++t)
+        lists.tiles[tiles[e] + t] = {offsets[e] + t * kTileRows, min(kTileRows, count - t * kTileRows), e, 0};
+  }
+  for (int i = ranks[experts] + thread; i <= experts; i += kSortThreads) lists.active[i] = -1;
+  if (lists.tiles)
+    for (int i = tiles[experts] + thread; i < lists.tile_count; i += kSortThreads) lists.tiles[i] = {0, 0, -1, 0};
+  __syncthreads();
+  for (int i = thread; i < pairs; i += kSortThreads)
+    if (ids[i] >= 0) lists.pairs[atomicAdd(&offsets[ids[i]], 1)] = i;
 }
 
+// A warp a row.
 __global__ void CombineKernel(const bf16* y, const float* weights, const bf16* shared, int64_t rows, int top_k,
                               int width, bf16* x) {
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (at >= rows * width) return;
-  const int64_t r = at / width, i = at % width;
-  float sum = 0;
-  for (int s = 0; s < top_k; ++s) sum += weights[r * top_k + s] * __bfloat162float(y[(r * top_k + s) * width + i]);
-  if (shared) sum += __bfloat162float(shared[at]);
-  x[at] = __float2bfloat16_rn(__bfloat162float(x[at]) + sum);
+  const int64_t r = WarpRow();
+  if (r >= rows) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const float mine = lane < top_k ? weights[r * top_k + lane] : 0;
+  if (width % 8 == 0) {
+    for (int i = lane * 8; __any_sync(0xFFFFFFFFu, i < width); i += kWarp * 8) {
+      const bool there = i < width;
+      float sum[8] = {};
+      const auto add = [&](const bf16* from, float weight) {
+        const uint4 chunk = there ? *reinterpret_cast<const uint4*>(from + i) : uint4{};
+        const uint32_t pairs[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const float2 v = Unpack(pairs[j]);
+          sum[2 * j] += weight * v.x;
+          sum[2 * j + 1] += weight * v.y;
+        }
+      };
+      for (int s = 0; s < top_k; ++s) add(y + (r * top_k + s) * width, __shfl_sync(0xFFFFFFFFu, mine, s));
+      if (shared) add(shared + r * width, 1.0f);
+      add(x + r * width, 1.0f);
+      if (there)
+        *reinterpret_cast<uint4*>(x + r * width + i) = {Pack(sum[0], sum[1]), Pack(sum[2], sum[3]),
+                                                        Pack(sum[4], sum[5]), Pack(sum[6], sum[7])};
+    }
+    return;
+  }
+  for (int i = lane; i < width; i += kWarp) {
+    float sum = 0;
+    for (int s = 0; s < top_k; ++s) sum += weights[r * top_k + s] * __bfloat162float(y[(r * top_k + s) * width + i]);
+    if (shared) sum += __bfloat162float(shared[r * width + i]);
+    x[r * width + i] = __float2bfloat16_rn(sum + __bfloat162float(x[r * width + i]));
+  }
+}
+
+// A thread eight elements of a patch, which lie together in x: a run is the part of a patch that does.
+__global__ void PatchChunksKernel(const bf16* x, ConvolutionShape s, int run, int depth, int rows, bf16* out) {
+  const int chunks = depth / 8;
+  const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  if (at >= rows * chunks) return;
+  const int r = at / chunks, c = at % chunks * 8, in = static_cast<int>(s.in);
+  const int ox = r % static_cast<int>(s.out_width), oy = r / static_cast<int>(s.out_width) % static_cast<int>(s.out_height);
+  const int b = r / static_cast<int>(s.out_width * s.out_height);
+  const int which = c / run, columns = run / in, per_line = s.kernel / columns;
+  const int iy = oy * s.stride + which / per_line - s.pad;
+  const int ix = ox * s.stride + which % per_line * columns - s.pad;
+  uint4 chunk{};
+  if (iy >= 0 && iy < s.height && ix >= 0 && ix < s.width)
+    chunk = *reinterpret_cast<const uint4*>(x + ((static_cast<int64_t>(b) * s.height + iy) * s.width + ix) * in + c % run);
+  *reinterpret_cast<uint4*>(out + static_cast<int64_t>(at) * 8) = chunk;
 }
 
 }  // namespace
@@ -314,6 +379,13 @@ void ScatterRows(cudaStream_t stream, const bf16* from, const int32_t* rows, int
   CheckLaunch("scatter");
 }
 
+void GatherPairs(cudaStream_t stream, const bf16* from, const int32_t* pairs, int64_t count, int top_k, int width,
+                 bf16* to) {
+  if (count == 0) return;
+  GatherPairsKernel<<<Blocks(count, kRowsInBlock), kThreads, 0, stream>>>(from, pairs, count, top_k, width, to);
+  CheckLaunch("gather");
+}
+
 void NormaliseBytes(cudaStream_t stream, const uint8_t* pixels, int64_t count, bf16* out) {
   Map(stream, count, out,
       [=] __device__(int64_t i) { return __fdiv_rn(__fdiv_rn(static_cast<float>(pixels[i]), 255.0f) - 0.5f, 0.5f); });
@@ -322,6 +394,15 @@ void NormaliseBytes(cudaStream_t stream, const uint8_t* pixels, int64_t count, b
 void GatherPatches(cudaStream_t stream, const bf16* x, const ConvolutionShape& s, int padded, bf16* out) {
   const int64_t rows = s.batch * s.out_height * s.out_width;
   const int64_t depth = s.kernel * s.kernel * s.in;
+  // Without padding a patch's line lies together, if it begins at a chunk.
+  const bool whole_lines = s.pad == 0 && s.stride * s.in % 8 == 0 && s.width * s.in % 8 == 0;
+  const int64_t run = whole_lines ? s.kernel * s.in : s.in;
+  if (run % 8 == 0 && padded == depth && rows * depth / 8 < int64_t{1} << 31) {
+    PatchChunksKernel<<<Blocks(rows * depth / 8, kThreads), kThreads, 0, stream>>>(
+        x, s, static_cast<int>(run), padded, static_cast<int>(rows), out);
+    CheckLaunch("patches of a convolution");
+    return;
+  }
   Map(stream, rows * padded, out, [=] __device__(int64_t i) {
     const int64_t r = i / padded, c = i % padded;
     if (c >= depth) return 0.0f;
@@ -348,13 +429,13 @@ void RouteRows(cudaStream_t stream, const float* logits, int rows, int experts, 
 }
 
 void SortByExpert(cudaStream_t stream, const int32_t* ids, int rows, int top_k, int experts, const ExpertLists& lists) {
-  SortKernel<<<1, kMostExperts + kWarp, 4096 * sizeof(int32_t), stream>>>(ids, rows * top_k, experts, lists);
+  SortKernel<<<1, kSortThreads, 0, stream>>>(ids, rows * top_k, experts, lists);
   CheckLaunch("sorting by expert");
 }
 
 void CombineRows(cudaStream_t stream, const bf16* y, const float* weights, const bf16* shared, int64_t rows, int top_k,
                  int width, bf16* x) {
-  CombineKernel<<<Blocks(rows * width, kThreads), kThreads, 0, stream>>>(y, weights, shared, rows, top_k, width, x);
+  CombineKernel<<<Blocks(rows, kRowsInBlock), kThreads, 0, stream>>>(y, weights, shared, rows, top_k, width, x);
   CheckLaunch("combining experts");
 }
 

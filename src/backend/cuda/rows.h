@@ -30,6 +30,10 @@ void ScatterRows(cudaStream_t stream, const bf16* from, const int32_t* rows, int
 // out[i] = (pixels[i] / 255 - 0.5) / 0.5
 void NormaliseBytes(cudaStream_t stream, const uint8_t* pixels, int64_t count, bf16* out);
 
+// to[i] = from[pairs[i] / top_k]
+void GatherPairs(cudaStream_t stream, const bf16* from, const int32_t* pairs, int64_t count, int top_k, int width,
+                 bf16* to);
+
 struct ConvolutionShape {
   int64_t batch, height, width, in, out_height, out_width;
   int kernel, stride, pad;

@@ -12,7 +12,8 @@ struct GridPolicy {
   GridArgs a;
   int windows_x, windows_y;
   unsigned inverse_side;  // 2^20 / side_x, rounded up
-  int bias_stride;        // of a query's relative terms, in elements
+  int term_stride;        // of a query's relative terms, in elements
+  int column_terms;       // where those of the columns begin
   float scale;
   int64_t value_offset;
   int dim, keys;
@@ -39,6 +40,7 @@ struct GridPolicy {
     return row + part * c + head * a.dim;
   }
   __device__ const bf16* Query(int row) const { return first + row < keys ? Token(first + row, 0) : nullptr; }
+  __device__ void Turn(int) {}
   __device__ const bf16* Key(int key) const { return Token(key, 1); }
   __device__ int Limit(int) const { return keys; }
   __device__ bf16* Out(int row) const {
@@ -47,17 +49,18 @@ struct GridPolicy {
     return a.out + (static_cast<int64_t>(b * a.height + gy) * a.width + gx) * a.heads * a.dim + head * a.dim;
   }
 
-  // The products of the queries with both tables, in shared memory: [query][rows, then columns].
+  // The products of the queries with both tables, as far as their windows reach, in shared memory:
+  // [query][by row of the key, then by its column], in units of log 2.
   template <int kDim>
   __device__ void Prologue(const uint32_t (&q)[kDim / 16][4], char* scratch) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, g = lane / 4, t = lane % 4;
     auto* terms = reinterpret_cast<__half*>(extra);
     for (int table = 0; table < 2; ++table) {
-      const int count = 2 * (table ? a.side_x : a.side_y) - 1, offset = table ? 2 * a.side_y - 1 : 0;
+      const int side = table ? a.side_x : a.side_y, offset = table ? column_terms : 0;
       const bf16* values = table ? a.columns : a.rows;
-      for (int from = 0; from < count; from += 64) {
+      for (int from = 0; from < 2 * side - 1; from += 64) {
         LoadTile<kDim>(scratch, a.dim, a.qkv, [&](int r) {
-          return from + r < count ? values + static_cast<int64_t>(from + r) * a.table_stride : nullptr;
+          return from + r < 2 * side - 1 ? values + static_cast<int64_t>(from + r) * a.table_stride : nullptr;
         });
         CommitCopies();
         WaitCopies<0>();
@@ -65,21 +68,48 @@ struct GridPolicy {
         float s[8][4];
         MultiplyTile<kDim>(q, SharedAddress(scratch), s);
 #pragma unroll
-        for (int j = 0; j < 8; ++j)
+        for (int h = 0; h < 2; ++h) {
+          const int row = warp * 16 + g + h * 8, i = min(first + row, keys - 1), y = RowOf(i);
+          const int here = table ? i - y * a.side_x : y;
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int column = from + j * 8 + 2 * t + i % 2, row = warp * 16 + g + i / 2 * 8;
-            if (column < count) terms[row * bias_stride + offset + column] = __float2half_rn(s[j][i] * kLog2E);
-          }
+          for (int j = 0; j < 8; ++j)
+#pragma unroll
+            for (int k = 0; k < 2; ++k) {
+              const int there = here + side - 1 - (from + j * 8 + 2 * t + k);
+              if (there >= 0 && there < side)
+                terms[row * term_stride + offset + there] = __float2half_rn(s[j][h * 2 + k] * kLog2E);
+            }
+        }
         __syncthreads();
       }
     }
   }
-  __device__ float Bias(int row, int key) const {
-    const auto* terms = reinterpret_cast<const __half*>(extra) + row * bias_stride;
-    const int i = min(first + row, keys - 1), k = min(key, keys - 1);
-    const int qy = RowOf(i), ky = RowOf(k), qx = i - qy * a.side_x, kx = k - ky * a.side_x;
-    return __half2float(terms[qy - ky + a.side_y - 1]) + __half2float(terms[2 * a.side_y - 1 + qx - kx + a.side_x - 1]);
+  __device__ void Scale(float (&s)[8][4], const int (&row)[2], int first_key, float scale_log2) const {
+    const auto* terms = reinterpret_cast<const __half*>(extra);
+    const __half* of_row[2] = {terms + row[0] * term_stride, terms + row[1] * term_stride};
+    const int t = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const int key = first_key + j * 8 + 2 * t, y = min(RowOf(key), a.side_y - 1);
+      const int x = min(key - y * a.side_x, a.side_x - 1);
+      if (a.side_x % 2 == 0) {  // a pair of keys lies in one row
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const __half2 by_column = *reinterpret_cast<const __half2*>(of_row[h] + column_terms + (x & ~1));
+          const float2 term = __half22float2(__hadd2(__half2half2(of_row[h][y]), by_column));
+          s[j][2 * h] = fmaf(s[j][2 * h], scale_log2, term.x);
+          s[j][2 * h + 1] = fmaf(s[j][2 * h + 1], scale_log2, term.y);
+        }
+      } else {
+        const int y2 = min(RowOf(key + 1), a.side_y - 1), x2 = min(key + 1 - y2 * a.side_x, a.side_x - 1);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const __half* c = of_row[h] + column_terms;
+          s[j][2 * h] = fmaf(s[j][2 * h], scale_log2, __half2float(__hadd(of_row[h][y], c[x])));
+          s[j][2 * h + 1] = fmaf(s[j][2 * h + 1], scale_log2, __half2float(__hadd(of_row[h][y2], c[x2])));
+        }
+      }
+    }
   }
 };
 
@@ -107,6 +137,7 @@ struct PrefixPolicy {
   __device__ const bf16* Query(int row) const {
     return first + row < a.tokens ? rows + (first + row) * width() + head * a.dim : nullptr;
   }
+  __device__ void Turn(int) {}
   __device__ const bf16* Key(int key) const { return rows + key * width() + (a.heads + kv_head) * a.dim; }
   __device__ int Limit(int row) const { return min(keys, max(a.prefix, first + row + 1)); }
   __device__ bf16* Out(int row) const {
@@ -115,7 +146,7 @@ struct PrefixPolicy {
   }
   template <int kDim>
   __device__ void Prologue(const uint32_t (&)[kDim / 16][4], char*) {}
-  __device__ float Bias(int, int) const { return 0; }
+  __device__ void Scale(float (&s)[8][4], const int (&)[2], int, float scale_log2) const { ScaleAlone(s, scale_log2); }
 };
 
 }  // namespace
@@ -125,14 +156,15 @@ void AttendGrid(cudaStream_t stream, const GridArgs& args) {
   policy.windows_x = static_cast<int>(CeilDiv(args.width, args.side_x));
   policy.windows_y = static_cast<int>(CeilDiv(args.height, args.side_y));
   policy.inverse_side = static_cast<unsigned>(CeilDiv(1 << 20, args.side_x));
-  policy.bias_stride = ((args.side_x + args.side_y) | 1) * 2;  // an odd number of words: rows in different banks
+  policy.column_terms = args.side_y + args.side_y % 2;
+  policy.term_stride = ((policy.column_terms + args.side_x + 1) / 2 | 1) * 2;  // odd in words: rows in different banks
   policy.scale = 1.0f / std::sqrt(static_cast<float>(args.dim));
   policy.value_offset = int64_t{args.heads} * args.dim;
   policy.dim = args.dim;
   policy.keys = args.side_x * args.side_y;
   const dim3 grid(static_cast<unsigned>(CeilDiv(policy.keys, kQueries)), static_cast<unsigned>(args.heads),
                   static_cast<unsigned>(args.batch * policy.windows_x * policy.windows_y));
-  const int extra = kQueries * policy.bias_stride * 2;
+  const int extra = kQueries * policy.term_stride * 2;
   if (args.dim <= 64) {
     LaunchFlash<64>(stream, policy, grid, extra);
   } else {

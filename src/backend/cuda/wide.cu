@@ -18,9 +18,10 @@ constexpr int kStageBytes = 2 * kOperandBytes;
 struct WideArgs {
   ProductArgs p;
   const int4* tiles;     // null: tile i holds rows from 128 i on
-  const int32_t* pairs;  // null: row i
+  const int32_t* x_pairs;    // row i of x is x_pairs[i] / top_k; null: row i
+  const int32_t* out_pairs;  // row i of out is out_pairs[i]; null: row i
   int64_t expert_stride;
-  int x_divisor;
+  int top_k;
   int stages;
 };
 
@@ -59,7 +60,7 @@ __global__ __launch_bounds__(kThreads) void WideKernel(WideArgs a) {
     at[i] = ChunkAt(row, chunk);
     x_there[i] = row < count;
     const int index = first + (x_there[i] ? row : 0);
-    const int64_t x_row = a.pairs ? a.pairs[index] / a.x_divisor : index;
+    const int64_t x_row = a.x_pairs ? a.x_pairs[index] / a.top_k : index;
     x_from[i] = p.x + x_row * p.k + chunk * 8;
     const int w_row = kGated ? n0 + row % 64 + (row / 64) * p.up_row : n0 + row;
     w_from[i] = w + static_cast<int64_t>(w_row) * p.k + chunk * 8;
@@ -117,7 +118,7 @@ __global__ __launch_bounds__(kThreads) void WideKernel(WideArgs a) {
     for (int half = 0; half < 2; ++half) {
       const int row = wm * 64 + m * 16 + half * 8 + g;
       if (row >= count) continue;
-      const int64_t out_row = a.pairs ? a.pairs[first + row] : first + row;
+      const int64_t out_row = a.out_pairs ? a.out_pairs[first + row] : first + row;
       bf16* out = p.out + out_row * p.n;
 #pragma unroll
       for (int j = 0; j < (kGated ? 2 : 4); ++j) {
@@ -177,17 +178,18 @@ void Launch(cudaStream_t stream, WideArgs a, int row_tiles) {
 
 void MultiplyWide(cudaStream_t stream, const ProductArgs& args) {
   if (args.rows == 0 || MultiplyHopper(stream, args)) return;
-  Launch(stream, {.p = args, .x_divisor = 1}, static_cast<int>(CeilDiv(args.rows, kTile)));
+  Launch(stream, {.p = args}, static_cast<int>(CeilDiv(args.rows, kTile)));
 }
 
 void MultiplyExpertsWide(cudaStream_t stream, const ExpertArgs& args) {
-  if (args.product.rows == 0) return;
+  if (args.product.rows == 0 || MultiplyExpertsHopper(stream, args)) return;
   Launch(stream,
          {.p = args.product,
           .tiles = args.lists.tiles,
-          .pairs = args.lists.pairs,
+          .x_pairs = args.gathered ? args.lists.pairs : nullptr,
+          .out_pairs = args.scattered ? args.lists.pairs : nullptr,
           .expert_stride = args.expert_stride,
-          .x_divisor = args.x_divisor},
+          .top_k = args.top_k},
          args.lists.tile_count);
 }
 
