@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "apps/bench/expert_probe.h"
+#include "apps/bench/pages.h"
 #include "model/normalise.h"
 
 namespace quire {
@@ -12,10 +13,6 @@ namespace {
 
 // Rows that are computed a second time as generated ones, with their own kernels.
 constexpr int kGeneratedRows = 16;
-
-int PagesOf(int tokens) {
-  return (tokens + kPageTokens - 1) / kPageTokens;
-}
 
 std::vector<int32_t> FirstPages(int tokens) {
   std::vector<int32_t> pages(static_cast<size_t>(PagesOf(tokens)));
@@ -182,10 +179,11 @@ void StageRunner::RunWhole(const ReferencePage& page) {
       PlanPage(geometry, grid[0] * geometry.tile_px, grid[1] * geometry.tile_px, FindMode(geometry, ""));
   std::vector<ViewInput> views;
   for (int i = 0; i < static_cast<int>(plan.views.size()); ++i) {
-    const bool tile = plan.views[i].kind == ViewKind::kTile;
-    const size_t side = static_cast<size_t>(plan.views[i].side_px);
-    views.push_back(
-        {&plan, i, page.Bytes(tile ? "pixels_tiles" : "pixels_global").data() + tile * i * side * side * 3, 0});
+    const auto side = static_cast<size_t>(plan.views[i].side_px);
+    const uint8_t* pixels = plan.views[i].kind == ViewKind::kTile
+                                ? page.Bytes("pixels_tiles").data() + static_cast<size_t>(i) * side * side * 3
+                                : page.Bytes("pixels_global").data();
+    views.push_back({&plan, i, pixels, 0});
   }
   const auto before = page.Ints("ids_before"), after = page.Ints("ids_after");
   const auto image_tokens = static_cast<int>(plan.tokens.size());
