@@ -3,7 +3,7 @@
 times this engine and transformers on it, compares every stage, and writes one JSON and one table.
 
   tools/gpu_proof.py --out proof [--work /tmp/quire-proof] [--parts build,checkpoint,bench,times,stages,parity]
-                     [--limit stages=300] [--device cuda] [--cmake=-DQUIRE_CUDA_ARCHITECTURES=90a]
+                     [--limit stages=300] [--device cuda] [--cmake=-DQUIRE_CUDA_CHIPS=90a]
 
 Needs a C++ compiler, CMake and the CUDA toolkit; for times and stages also Python with torch, transformers >= 5.17,
 safetensors, Pillow and numpy. Large files (the checkpoint, 6.8 GB, and stage tensors, 0.9 GB) go to --work and are used
@@ -32,6 +32,15 @@ def output(*command):
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+def chip_flags():
+    """Kernels for the chip at hand alone: a build for all of them takes several times as long."""
+    found = re.match(r"(\d+)\.(\d)", output("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"))
+    if not found:
+        return []
+    chip = found.group(1) + found.group(2)
+    return [f"-DQUIRE_CUDA_CHIPS={chip}{'a' if chip == '90' else ''}", "-DQUIRE_CUDA_PTX="]
 
 
 def machine(commit):
@@ -78,7 +87,7 @@ class Proof:
         tools = os.path.join(ROOT, "tools")
         return dict(
             build=[["cmake", "-S", ROOT, "-B", self.build, *generator, "-DCMAKE_BUILD_TYPE=Release",
-                    "-DQUIRE_ENGINE_ONLY=ON", "-DQUIRE_CUDA=ON", *self.a.cmake],
+                    "-DQUIRE_ENGINE_ONLY=ON", "-DQUIRE_CUDA=ON", *chip_flags(), *self.a.cmake],
                    ["cmake", "--build", self.build, "-j", str(os.cpu_count())]],
             checkpoint=[[self.program("quire-make-checkpoint"), "--arch", "ocr2", "--size", "full", "--seed", "1",
                          self.model]],

@@ -6,7 +6,7 @@
 
 #include "apps/bench/expert_probe.h"
 #include "apps/bench/pages.h"
-#include "model/normalise.h"
+#include "backend/normalise.h"
 
 namespace quire {
 namespace {
