@@ -52,7 +52,7 @@ def views(picture):
     return pixels(ImageOps.pad(picture, (1024, 1024), color=(127, 127, 127))), tiles
 
 
-def load(folder):
+def load(folder, dtype=torch.float32):
     c = json.load(open(f"{folder}/config.json"))
     s = c["vision_config"]["width"]["sam_vit_b"]
     lm = c["language_config"]
@@ -73,7 +73,7 @@ def load(folder):
                          bos_token_id=0, eos_token_id=1, pad_token_id=2, rms_norm_eps=1e-6,
                          rope_parameters=dict(rope_type="default", rope_theta=10000.0), max_position_embeddings=8192,
                          mlp_layer_types=["dense" if i < 1 else "sparse" for i in range(lm["num_hidden_layers"])]))
-    model, info = Model.from_pretrained(folder, config=config, dtype=torch.float32, output_loading_info=True)
+    model, info = Model.from_pretrained(folder, config=config, dtype=dtype, output_loading_info=True)
     print("loading:", {k: list(v)[:5] for k, v in info.items()})
     return model.cuda().eval()
 

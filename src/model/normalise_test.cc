@@ -1,4 +1,4 @@
-#include "model/normalise.h"
+#include "backend/normalise.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,11 +11,11 @@
 #include <functional>
 #include <map>
 
+#include "backend/normalise.h"
 #include "backend/registry.h"
 #include "base/json.h"
 #include "document/page_pixels.h"
 #include "engine/local_engine.h"
-#include "backend/normalise.h"
 #include "model/ocr2.h"
 #include "model/random_checkpoint.h"
 #include "tensor/compare.h"

@@ -1,19 +1,9 @@
 #include "apps/bench/device_report.h"
 
-#include <cstdarg>
-#include <cstdio>
+#include "apps/bench/print.h"
 
 namespace quire {
 namespace {
-
-[[gnu::format(printf, 1, 2)]] std::string Print(const char* format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return text;
-}
 
 std::string Line(const Measurement& m) {
   if (!m.error.empty()) return Print("%-30s %s\n", m.name.c_str(), m.error.c_str());

@@ -6,16 +6,10 @@
 #include <vector>
 
 #include "apps/bench/expert_probe.h"
+#include "apps/bench/pages.h"
 #include "model/ocr2.h"
 
 namespace quire {
-namespace {
-
-int PagesOf(int tokens) {
-  return (tokens + kPageTokens - 1) / kPageTokens;
-}
-
-}  // namespace
 
 RandomSequences::RandomSequences(Model& model, const Shape& shape)
     : model_(model),
