@@ -6,7 +6,9 @@
 #include <deque>
 #include <utility>
 
+#include "base/clock.h"
 #include "document/page_pixels.h"
+#include "document/part_stream.h"
 #include "image/paper.h"
 #include "image/resize.h"
 
@@ -73,10 +75,6 @@ std::optional<PageError> ErrorOf(const EndEvent& end) {
   return std::nullopt;
 }
 
-double MsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-}
-
 // The parts of one page on their way through the engine, a few at a time.
 class Parts {
  public:
@@ -86,17 +84,19 @@ class Parts {
     for (const auto& ticket : tickets_) ticket->Cancel();
   }
 
-  // The ticket of the next part; those behind it are submitted too.
-  std::shared_ptr<Ticket> Next() {
-    while (next_ < job_.parts.size() && tickets_.size() < kPartsAhead) Submit(job_.parts[next_++]);
+  // The ticket of the next part; those behind it are submitted too. left: tokens that may still be written; a part that
+  // was submitted before may have a higher limit.
+  std::shared_ptr<Ticket> Next(std::optional<int> left) {
+    while (next_ < job_.parts.size() && tickets_.size() < kPartsAhead) Submit(job_.parts[next_++], left);
     auto ticket = tickets_.front();
     tickets_.pop_front();
     return ticket;
   }
 
  private:
-  void Submit(const PagePart& part) {
+  void Submit(const PagePart& part, std::optional<int> left) {
     Request request = recipe_;
+    if (left) request.max_tokens = request.max_tokens > 0 ? std::min(request.max_tokens, *left) : *left;
     const bool whole = part.rect == RectPx{0, 0, page_.width_px, page_.height_px};
     request.page = MakePagePixels(whole ? page_ : Crop(page_, part.rect), part.plan);
     tickets_.push_back(engine_.Submit(std::move(request)));
@@ -109,6 +109,31 @@ class Parts {
   size_t next_ = 0;
   std::deque<std::shared_ptr<Ticket>> tickets_;
 };
+
+// Hands a part's events on until its end.
+EndEvent ReadPart(PartStream stream, size_t part, ReadListener& listener, GroundingParser* parser, std::string* text) {
+  for (;;) {
+    std::optional<Event> event = stream.NextWithin(kAskAgain);
+    if (listener.Canceled()) stream.Cancel();
+    if (!event) continue;
+    if (const auto* stage = std::get_if<StageEvent>(&*event)) {
+      listener.OnStage(part, *stage);
+      continue;
+    }
+    const auto* token = std::get_if<TokenEvent>(&*event);
+    const std::string& piece = token ? token->text : std::get<EndEvent>(*event).text;
+    if (token) {
+      listener.OnToken(part, *token);
+      parser->Push(piece, token->logprob);
+    } else {
+      parser->Push(piece);
+      parser->Finish();
+    }
+    *text += piece;
+    if (token || !piece.empty()) listener.OnText(piece);
+    if (!token) return std::get<EndEvent>(std::move(*event));
+  }
+}
 
 void AddTimes(const Usage& usage, PageRecord* record) {
   const std::pair<const char*, double> stages[] = {{"queued", usage.queued_ms},
@@ -222,15 +247,11 @@ PageRecord PageReader::Read(const Image& page, const std::string& source, int pa
 
   record.grid_columns = job.parts[0].plan.columns;
   record.grid_rows = job.parts[0].plan.rows;
-  record.image_tokens = job.image_tokens();
-  if (job.in_strips())
-    for (const PagePart& part : job.parts)
-      record.strips.push_back({part.rect.left_px, part.rect.top_px, part.rect.width_px, part.rect.height_px});
 
   Request recipe{.before = prompt.before,
                  .after = prompt.after,
                  .sampling = sampling,
-                 .max_tokens = options.max_tokens ? options.max_tokens : card_.max_output_tokens.value_or(0),
+                 .max_tokens = card_.max_output_tokens.value_or(0),
                  .stop = options.stop,
                  .detect_loops = options.detect_loops,
                  .priority = options.priority,
@@ -239,57 +260,44 @@ PageRecord PageReader::Read(const Image& page, const std::string& source, int pa
   record.reason = "the model found no text";
   Confidence confidence;
   try {
+    const std::vector<int32_t> quiet = QuietIds(tokenizer_, engine_.config().lm.bos_id, engine_.config().lm.eos_id);
     Parts parts(engine_, page, job, std::move(recipe));
+    std::optional<int> left;
+    if (options.max_tokens > 0) left = options.max_tokens;
     for (size_t i = 0; i < job.parts.size(); ++i) {
-      const auto ticket = parts.Next();
       RegionList regions;
       GroundingParser parser(&regions);
-      std::optional<EndEvent> end;
-      auto add_text = [&](const std::string& text) {
-        record.text += text;
-        listener->OnText(text);
-      };
-      while (!end) {
-        const std::optional<Event> event = ticket->NextWithin(kAskAgain);
-        if (listener->Canceled()) ticket->Cancel();
-        if (!event) continue;
-        if (const auto* stage = std::get_if<StageEvent>(&*event)) {
-          listener->OnStage(i, *stage);
-        } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
-          listener->OnToken(i, *token);
-          parser.Push(token->text, token->logprob);
-          add_text(token->text);
-        } else {
-          end = std::get<EndEvent>(*event);
-        }
-      }
-      parser.Push(end->text);
-      parser.Finish();
-      if (!end->text.empty()) add_text(end->text);
+      EndEvent end =
+          ReadPart(PartStream(parts.Next(left), tokenizer_, quiet, left), i, *listener, &parser, &record.text);
 
       const RectPx& rect = job.parts[i].rect;
-      const Frame frame{page.width_px, page.height_px, {rect.left_px, rect.top_px, rect.width_px, rect.height_px}};
-      AppendBlocks(regions.regions, frame, prompt.labels, job.parts[i].joins, &record.blocks);
-      record.prompt_tokens += end->usage.prompt_tokens;
-      record.output_tokens += end->usage.output_tokens;
-      AddTimes(end->usage, &record);
-      confidence.tokens += end->confidence.tokens;
-      confidence.improbable += end->confidence.improbable;
-      const PartEnd judged = Judge(*end);
+      const PixelRect strip{rect.left_px, rect.top_px, rect.width_px, rect.height_px};
+      AppendBlocks(regions.regions, {page.width_px, page.height_px, strip}, prompt.labels, job.parts[i].joins,
+                   &record.blocks);
+      if (job.in_strips()) record.strips.push_back(strip);
+      record.image_tokens += end.usage.image_tokens;
+      record.prompt_tokens += end.usage.prompt_tokens;
+      record.output_tokens += end.usage.output_tokens;
+      AddTimes(end.usage, &record);
+      confidence.tokens += end.confidence.tokens;
+      confidence.improbable += end.confidence.improbable;
+      if (left) *left -= end.usage.output_tokens;
+      const bool is_last = i + 1 == job.parts.size() || !end.stop.empty(), is_spent = left && *left <= 0;
+      if (is_spent) end.usage.max_tokens = options.max_tokens;
+      record.is_cut |= end.reason == EndReason::kLength || (is_spent && !is_last);
+      const PartEnd judged = Judge(end);
       if (Worse(record.status, judged.status) == judged.status) {
         record.status = judged.status;
         record.reason = judged.reason;
       }
       if (record.status == PageStatus::kError) {
-        record.error = ErrorOf(*end);
+        record.error = ErrorOf(end);
         break;
       }
-      if (!end->stop.empty()) break;
-      if (i + 1 < job.parts.size()) {
-        const bool joins = job.parts[i + 1].joins;
-        if (!record.text.empty()) record.text += joins ? "\n" : "\n\n";
-        listener->OnPartEnd(joins);
-      }
+      if (is_last || is_spent) break;
+      const bool joins = job.parts[i + 1].joins;
+      if (!record.text.empty()) record.text += joins ? "\n" : "\n\n";
+      listener->OnPartEnd(joins);
     }
   } catch (const Error& error) {
     record.status = PageStatus::kError;

@@ -25,7 +25,7 @@ struct ReadOptions {
   std::optional<std::string> prompt;     // a prompt of one's own instead of a task's
   std::string mode;                      // empty: the card's
   int max_tiles = 0;                     // 0: the model's
-  int max_tokens = 0;                    // of a part; 0: the card's, or what the context leaves
+  int max_tokens = 0;  // of the page, all parts together; 0: none. A part has the card's limit and its context's too
   float temperature = 0;
   float top_p = 1;
   int top_k = 0;

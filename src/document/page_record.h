@@ -36,6 +36,7 @@ struct PageError {
 struct PageRecord {
   PageStatus status = PageStatus::kOk;
   std::string reason;  // one sentence; empty when ok
+  bool is_cut = false;  // a limit on tokens ended the text, whatever the status is
   std::string source;
   int page = 1;
   int width_px = 0, height_px = 0;

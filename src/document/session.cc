@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/clock.h"
 #include "engine/local_engine.h"
 
 namespace quire {
@@ -11,10 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 void CheckModes(const ModelCard& card, const Geometry& geometry, const std::string& file) {
   for (const std::string& mode : card.modes) {

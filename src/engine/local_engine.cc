@@ -4,15 +4,12 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "engine/request_limits.h"
 
 namespace quire {
 namespace {
-
-double MsSince(Sequence::Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Sequence::Clock::now() - start).count();
-}
 
 // Beside those of the running requests, as image_tokens each: what asks about the same pages soon.
 constexpr int kKeptPages = 8;
@@ -78,13 +75,12 @@ LocalEngine::LocalEngine(std::unique_ptr<Model> model, const Tokenizer& tokenize
       tokenizer_(tokenizer),
       options_(Checked(options)),
       context_tokens_(LimitsOf(options, model_->config()).context_tokens),
-      quiet_ids_{model_->config().lm.bos_id, model_->config().lm.eos_id},
+      quiet_ids_(QuietIds(tokenizer, model_->config().lm.bos_id, model_->config().lm.eos_id)),
       stream_(model_->backend().CreateStream()),
       arena_(model_->backend()),
       store_(VisionRows(options)),
       pages_(KvPageCount(options, context_tokens_, *model_)),
       step_({options.max_step_rows, options.max_sequences, PagesOf(context_tokens_)}) {
-  if (const auto pad = tokenizer.Find("<｜▁pad▁｜>")) quiet_ids_.push_back(*pad);
   state_ = model_->CreateState(pages_.total(), options.max_sequences, store_.rows(), &embedding_memory_);
   outputs_.keep_logits = options.keep_logits;
   for (int slot = options.max_sequences - 1; slot >= 0; --slot) free_slots_.push_back(slot);

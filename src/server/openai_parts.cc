@@ -32,7 +32,7 @@ int64_t UnixSeconds() {
 }
 
 std::string_view FinishReason(const PageRecord& record) {
-  return record.status == PageStatus::kLength ? "length" : "stop";
+  return record.is_cut ? "length" : "stop";
 }
 
 Json CompletionUsage(const PageRecord& record) {

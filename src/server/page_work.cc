@@ -4,16 +4,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "document/markdown.h"
 
 namespace quire {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 // Notes when the first token comes, and whether anybody still waits.
 class Watch : public ReadListener {
@@ -56,7 +53,6 @@ class OutputStream : public ReadListener {
   void OnToken(size_t /*part*/, const TokenEvent& token) override {
     dropped_ = request_.skip_special && tokenizer_.IsSpecial(token.id);
     if (request_.logprobs && !dropped_) tokens_.push_back(token);
-    if (token.text.empty()) Send("");  // a token that is part of a character: its probability goes out nevertheless
   }
   void OnText(std::string_view raw) override {
     if (!std::exchange(dropped_, false)) Push(raw);
@@ -70,6 +66,7 @@ class OutputStream : public ReadListener {
   }
   void Finish(const PageRecord& record) {
     if (request_.output == OutputForm::kMarkdown) Send(markdown_.Finish());
+    if (!tokens_.empty()) answer_.Delta("", tokens_);
     if (request_.output == OutputForm::kJson) answer_.Delta(ToJson(record).Dump(), {});
   }
 
@@ -83,7 +80,7 @@ class OutputStream : public ReadListener {
     }
   }
   void Send(std::string_view text) {
-    if (request_.output == OutputForm::kJson || (text.empty() && tokens_.empty())) return;
+    if (request_.output == OutputForm::kJson || text.empty()) return;
     answer_.Delta(text, tokens_);
     tokens_.clear();
   }
@@ -92,7 +89,7 @@ class OutputStream : public ReadListener {
   const Tokenizer& tokenizer_;
   PageAnswer& answer_;
   MarkdownStream markdown_;
-  std::vector<TokenEvent> tokens_;  // not sent yet
+  std::vector<TokenEvent> tokens_;  // not sent yet: those of a character go with it
   bool dropped_ = false;
   bool any_ = false;
 };

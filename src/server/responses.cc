@@ -119,7 +119,7 @@ class ResponsesAnswer : public PageAnswer {
     if (request_.logprobs) tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   }
   void End(const PageRecord& record) override {
-    const bool cut = record.status == PageStatus::kLength;
+    const bool cut = record.is_cut;
     const char* status = cut ? "incomplete" : "completed";
     const Json part = Part(text_, tokens_);
     const Json item = Item(status, Json::Array{part});
@@ -165,7 +165,7 @@ class ResponsesAnswer : public PageAnswer {
                         {"content", std::move(content)}};
   }
   Json Response(const char* status, Json::Array output, const PageRecord* record) const {
-    const bool cut = record && record->status == PageStatus::kLength;
+    const bool cut = record && record->is_cut;
     const ReadOptions& read = request_.read;
     Json response = Json::Object{
         {"id", id_},

@@ -7,6 +7,12 @@
 
 namespace quire {
 
+std::vector<int32_t> QuietIds(const Tokenizer& tokenizer, int32_t bos_id, int32_t eos_id) {
+  std::vector<int32_t> ids{bos_id, eos_id};
+  if (const auto pad = tokenizer.Find("<｜▁pad▁｜>")) ids.push_back(*pad);
+  return ids;
+}
+
 std::string StreamDecoder::Push(int32_t id) {
   if (std::find(skip_.begin(), skip_.end(), id) != skip_.end()) return {};
   pending_ += tokenizer_.Bytes(id);

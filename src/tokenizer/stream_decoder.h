@@ -9,11 +9,14 @@
 
 namespace quire {
 
+// The ids that are no text in a sequence: begin, end, and pad where there is one.
+std::vector<int32_t> QuietIds(const Tokenizer& tokenizer, int32_t bos_id, int32_t eos_id);
+
 // Turns one sequence's ids into pieces of well-formed UTF-8, never with half a character. The pieces together are
 // tokenizer.Decode(ids without the skipped ones). One thread at a time; the tokenizer outlives it.
 class StreamDecoder {
  public:
-  // skip: ids that are no text (begin, end, pad). All other specials belong to it.
+  // skip: ids that are no text, as QuietIds. All other specials belong to it.
   StreamDecoder(const Tokenizer& tokenizer, std::vector<int32_t> skip)
       : tokenizer_(tokenizer), skip_(std::move(skip)) {}
 

@@ -3,6 +3,7 @@
 
 #include "apps/cli/bench_target.h"
 #include "apps/cli/model_choice.h"
+#include "base/clock.h"
 #include "document/session.h"
 #include "image/decoder_client.h"
 
@@ -10,10 +11,6 @@ namespace quire::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 int64_t WeightBytes(const std::string& folder) {
   int64_t bytes = 0;

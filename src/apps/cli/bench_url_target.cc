@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "apps/cli/bench_target.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "server/base64.h"
@@ -11,10 +12,6 @@ namespace quire::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 struct FreeEasy {
   void operator()(CURL* easy) const { curl_easy_cleanup(easy); }
