@@ -154,6 +154,51 @@ describe('chat', () => {
     assert.equal(chunks.map((chunk) => chunk.choices[0].delta.content ?? '').join(''), text.slice(0, text.indexOf(stop)));
   });
 
+  test('a page in strips: limit, stop and usage are of the answer, alone and in company', async () => {
+    const body = { model, ...chatRequest(readFileSync(join(sourceDir, 'samples', 'a4-11pt.png')), { quire: { mode: 'strips' } }), logprobs: true };
+    const idsOf = (answer) => answer.choices[0].logprobs.content.map((token) => token.bytes.join());
+    const whole = await client.chat.completions.create(body);
+    const strips = whole.usage.prompt_tokens_details.image_tokens / 257;
+    const each = whole.usage.completion_tokens / strips;
+    assert.ok(strips >= 4 && Number.isInteger(each));
+    const check = (cut, limit) => {
+      assert.equal(cut.usage.completion_tokens, limit);
+      assert.equal(cut.choices[0].finish_reason, 'length');
+      assert.deepEqual(idsOf(cut), idsOf(whole).slice(0, limit));
+      assert.ok(whole.choices[0].message.content.startsWith(cut.choices[0].message.content));
+      assert.equal(cut.usage.prompt_tokens_details.image_tokens, 257 * Math.ceil(limit / each));
+      assert.equal(cut.usage.prompt_tokens, (whole.usage.prompt_tokens / strips) * Math.ceil(limit / each));
+    };
+    const limits = [1, each - 1, each, each + 1, Math.floor(2.5 * each), strips * each - 1];
+    for (const limit of limits) check(await client.chat.completions.create({ ...body, max_tokens: limit }), limit);
+    await Promise.all([...limits, ...limits].map(async (limit) => check(await client.chat.completions.create({ ...body, max_tokens: limit }), limit)));
+
+    const stop = whole.choices[0].message.content.slice(10, 14);
+    const stopped = await client.chat.completions.create({ ...body, stop });
+    assert.equal(stopped.choices[0].finish_reason, 'stop');
+    assert.equal(stopped.usage.prompt_tokens_details.image_tokens, 257);
+  });
+
+  test('logprobs end where a stop string ends the text', async () => {
+    const whole = await client.chat.completions.create({ model, ...chatRequest(), logprobs: true });
+    const text = whole.choices[0].message.content;
+    const stop = text.slice(10, 24);
+    const kept = text.slice(0, text.indexOf(stop));
+    for (const stream of [false, true]) {
+      const answer = await client.chat.completions.create({ model, ...chatRequest(), logprobs: true, stop, stream });
+      const choices = stream ? (await all(answer)).map((chunk) => chunk.choices[0]) : answer.choices;
+      const tokens = choices.flatMap((choice) => choice.logprobs?.content ?? []);
+      assert.deepEqual(tokens, whole.choices[0].logprobs.content.slice(0, tokens.length));
+      const bytes = (list) => Buffer.concat(list.map((token) => Buffer.from(token.bytes)));
+      assert.ok(bytes(tokens).toString().startsWith(kept));
+      assert.ok(bytes(tokens.slice(0, -1)).length < Buffer.byteLength(kept), 'the last one has text before the stop string');
+    }
+    const older = await client.completions.create({ model, ...completionRequest(), logprobs: 0, stop });
+    const { tokens, text_offset } = older.choices[0].logprobs;
+    assert.equal(tokens.length, text_offset.length);
+    assert.ok(text_offset.at(-1) < kept.length);
+  });
+
   test('a seed gives the same text twice', async () => {
     const ask = async (seed) =>
       (await client.chat.completions.create({ model, ...chatRequest(), temperature: 2, seed })).choices[0].message.content;

@@ -55,7 +55,7 @@ void AddTextOptions(CLI::App* command, ReadArguments& a) {
   Group group(command, "How it is written");
   group
       .Add("--max-tokens", a.read.max_tokens, "N",
-           "Most tokens of a page or strip (default 0: the model's, or what its context leaves)")
+           "Most tokens of a page (default 0: what model and context allow each strip or page)")
       ->check(AtLeast(0));
   group.Add("--timeout", a.timeout_s, "SECONDS", "Most time for a page (default 0: no limit)")
       ->check(NumberIn(0.0, kMostSeconds));
