@@ -89,6 +89,10 @@ std::string RepairUtf8(std::string_view text) {
   return good;
 }
 
+size_t CountUtf8(std::string_view text) {
+  return static_cast<size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
 size_t IncompleteUtf8Tail(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
     const size_t at = text.size() - back;

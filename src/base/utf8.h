@@ -20,6 +20,8 @@ void AppendUtf8(std::string* text, char32_t code);
 bool IsUtf8(std::string_view text);
 // Every ill-formed sequence becomes U+FFFD.
 std::string RepairUtf8(std::string_view text);
+// Characters (code points) of a text in UTF-8.
+size_t CountUtf8(std::string_view text);
 // Bytes at the end of text that begin a character whose rest is not there yet (0 to 3).
 size_t IncompleteUtf8Tail(std::string_view text);
 

@@ -78,8 +78,8 @@ std::optional<PageError> ErrorOf(const EndEvent& end) {
 // The parts of one page on their way through the engine, a few at a time.
 class Parts {
  public:
-  Parts(Engine& engine, const Image& page, const PageJob& job, Request recipe)
-      : engine_(engine), page_(page), job_(job), recipe_(std::move(recipe)) {}
+  Parts(Engine& engine, const Image& page, const PageJob& job, Request recipe, ReadListener& listener)
+      : engine_(engine), page_(page), job_(job), recipe_(std::move(recipe)), listener_(listener) {}
   ~Parts() {
     for (const auto& ticket : tickets_) ticket->Cancel();
   }
@@ -88,6 +88,7 @@ class Parts {
   // was submitted before may have a higher limit.
   std::shared_ptr<Ticket> Next(std::optional<int> left) {
     while (next_ < job_.parts.size() && tickets_.size() < kPartsAhead) Submit(job_.parts[next_++], left);
+    if (next_ == job_.parts.size() && !std::exchange(rendered_, true)) listener_.OnRendered();
     auto ticket = tickets_.front();
     tickets_.pop_front();
     return ticket;
@@ -106,7 +107,9 @@ class Parts {
   const Image& page_;
   const PageJob& job_;
   Request recipe_;
+  ReadListener& listener_;
   size_t next_ = 0;
+  bool rendered_ = false;
   std::deque<std::shared_ptr<Ticket>> tickets_;
 };
 
@@ -261,7 +264,7 @@ PageRecord PageReader::Read(const Image& page, const std::string& source, int pa
   Confidence confidence;
   try {
     const std::vector<int32_t> quiet = QuietIds(tokenizer_, engine_.config().lm.bos_id, engine_.config().lm.eos_id);
-    Parts parts(engine_, page, job, std::move(recipe));
+    Parts parts(engine_, page, job, std::move(recipe), *listener);
     std::optional<int> left;
     if (options.max_tokens > 0) left = options.max_tokens;
     for (size_t i = 0; i < job.parts.size(); ++i) {
@@ -272,7 +275,7 @@ PageRecord PageReader::Read(const Image& page, const std::string& source, int pa
 
       const RectPx& rect = job.parts[i].rect;
       const PixelRect strip{rect.left_px, rect.top_px, rect.width_px, rect.height_px};
-      AppendBlocks(regions.regions, {page.width_px, page.height_px, strip}, prompt.labels, job.parts[i].joins,
+      AppendBlocks(regions.regions, {record.width_px, record.height_px, strip}, prompt.labels, job.parts[i].joins,
                    &record.blocks);
       if (job.in_strips()) record.strips.push_back(strip);
       record.image_tokens += end.usage.image_tokens;

@@ -55,6 +55,8 @@ class ReadListener {
  public:
   virtual ~ReadListener() = default;
   virtual void OnPlan(const PageJob& /*job*/) {}
+  // All that the model sees has been made: the page's pixels are not looked at any more.
+  virtual void OnRendered() {}
   virtual void OnStage(size_t /*part*/, const StageEvent& /*stage*/) {}
   virtual void OnToken(size_t /*part*/, const TokenEvent& /*token*/) {}  // before its text
   virtual void OnText(std::string_view /*raw*/) {}
@@ -78,7 +80,7 @@ class PageReader {
   void Check(const ReadOptions& options) const;
   Prompt MakePrompt(const ReadOptions& options) const;
 
-  // Reads a page; what goes wrong with it is in its record's status and error. Throws what Check does. Several threads
+  // Reads a page, whose pixels must stay until ReadListener::OnRendered; what goes wrong with it is in its record's status and error. Throws what Check does. Several threads
   // may read at once.
   PageRecord Read(const Image& page, const std::string& source, int page_number, const ReadOptions& options,
                   ReadListener* listener = nullptr) const;

@@ -117,6 +117,7 @@ Api::Api(const ApiOptions& options)
     : options_(options),
       keys_(options.keys, options.key_file),
       decoders_(options.decode),
+      pixel_budget_(options.max_pixels_in_work),
       parsers_(kParsers, kMostUnparsed, kNiceness),
       pages_(options.workers, static_cast<size_t>(options.max_queue), kNiceness) {
   if (options.allow_remote) remote_.emplace(options.remote);
@@ -272,7 +273,7 @@ HttpResponse Api::MetricsText() {
 }
 
 WorkTools Api::tools() const {
-  return {*model(), decoders_, metrics_, remote_ ? const_cast<RemotePictures*>(&*remote_) : nullptr, closing_};
+  return {*model(), decoders_, pixel_budget_, metrics_, remote_ ? const_cast<RemotePictures*>(&*remote_) : nullptr, closing_};
 }
 
 WorkContext Api::MakeContext(const RequestPtr& request, const ReplyPtr& reply, double timeout_s) const {

@@ -29,6 +29,7 @@ struct ApiOptions {
   RemoteOptions remote;
   DecodeOptions decode;
   int workers = 18;        // pages prepared and read at once
+  int64_t max_pixels_in_work = 200'000'000;  // decoded, of all requests together
   int max_queue = 1024;    // requests that wait for a worker
   int max_pages = 1000;    // of a request to /v1/ocr
   double timeout_s = 0;    // of a request; 0: none
@@ -90,6 +91,7 @@ class Api : public HttpHandler {
   Keys keys_;
   mutable Metrics metrics_;
   mutable DecodePool decoders_;
+  mutable PixelBudget pixel_budget_;
   std::optional<RemotePictures> remote_;
   std::atomic<int> connections_{0};
   std::ofstream log_file_;

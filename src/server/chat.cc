@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/utf8.h"
 #include "server/openai_parts.h"
 
 namespace quire {
@@ -109,11 +110,19 @@ class Answer : public PageAnswer {
     reply_.Begin(std::move(head));
   }
   void Delta(std::string_view text, std::span<const TokenEvent> tokens) override {
+    size_t offset = characters_;
+    for (const TokenEvent& token : tokens) {
+      tokens_.push_back(token);
+      offsets_.push_back(offset);
+      offset += CountUtf8(token.text);
+    }
+    characters_ += CountUtf8(text);
     if (request_.stream) {
-      reply_.Write(SseData(Chunk(DeltaChoice(text, tokens))));
+      reply_.Write(SseData(Chunk(DeltaChoice(text))));
+      tokens_.clear();
+      offsets_.clear();
     } else {
       text_ += text;
-      tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     }
   }
   void End(const PageRecord& record) override {
@@ -148,12 +157,14 @@ class Answer : public PageAnswer {
   virtual const char* WholeObject() const = 0;
   virtual const char* ChunkObject() const = 0;
   virtual std::optional<Json> FirstChoice() const { return std::nullopt; }
-  virtual Json DeltaChoice(std::string_view text, std::span<const TokenEvent> tokens) = 0;
-  virtual Json LastChoice(const PageRecord& record) = 0;
-  virtual Json WholeChoice(const PageRecord& record) = 0;
+  virtual Json DeltaChoice(std::string_view text) const = 0;
+  virtual Json LastChoice(const PageRecord& record) const = 0;
+  virtual Json WholeChoice(const PageRecord& record) const = 0;
 
+  // Of the whole answer, or, in a stream, of the chunk: tokens, and the characters of the whole text before each.
   const std::string& text() const { return text_; }
-  std::span<const TokenEvent> tokens() const { return tokens_; }
+  const std::vector<TokenEvent>& tokens() const { return tokens_; }
+  const std::vector<size_t>& offsets() const { return offsets_; }
   const PageRequest& request() const { return request_; }
   const Tokenizer& tokenizer() const { return model_.session->tokenizer(); }
 
@@ -176,6 +187,8 @@ class Answer : public PageAnswer {
   bool begun_ = false;
   std::string text_;
   std::vector<TokenEvent> tokens_;
+  std::vector<size_t> offsets_;
+  size_t characters_ = 0;
 };
 
 class ChatAnswer : public Answer {
@@ -189,15 +202,15 @@ class ChatAnswer : public Answer {
   std::optional<Json> FirstChoice() const override {
     return Choice("delta", Json::Object{{"role", "assistant"}, {"content", ""}}, Json(), Json());
   }
-  Json DeltaChoice(std::string_view text, std::span<const TokenEvent> tokens) override {
-    return Choice("delta", Json::Object{{"content", text}}, Logprobs(tokens), Json());
+  Json DeltaChoice(std::string_view text) const override {
+    return Choice("delta", Json::Object{{"content", text}}, Logprobs(), Json());
   }
-  Json LastChoice(const PageRecord& record) override {
+  Json LastChoice(const PageRecord& record) const override {
     return Choice("delta", Json::Object{}, Json(), FinishReason(record));
   }
-  Json WholeChoice(const PageRecord& record) override {
+  Json WholeChoice(const PageRecord& record) const override {
     Json message = Json::Object{{"role", "assistant"}, {"content", text()}, {"refusal", Json()}};
-    return Choice("message", std::move(message), Logprobs(tokens()), FinishReason(record));
+    return Choice("message", std::move(message), Logprobs(), FinishReason(record));
   }
 
  private:
@@ -207,9 +220,9 @@ class ChatAnswer : public Answer {
                         {"logprobs", std::move(logprobs)},
                         {"finish_reason", std::move(finish_reason)}};
   }
-  Json Logprobs(std::span<const TokenEvent> of) const {
+  Json Logprobs() const {
     if (!request().logprobs) return Json();
-    return Json::Object{{"content", LogprobsJson(of, tokenizer())}, {"refusal", Json()}};
+    return Json::Object{{"content", LogprobsJson(tokens(), tokenizer())}, {"refusal", Json()}};
   }
 };
 
@@ -221,13 +234,9 @@ class CompletionAnswer : public Answer {
  protected:
   const char* WholeObject() const override { return "text_completion"; }
   const char* ChunkObject() const override { return "text_completion"; }
-  Json DeltaChoice(std::string_view text, std::span<const TokenEvent> tokens) override {
-    return Choice(text, Logprobs(tokens), Json());
-  }
-  Json LastChoice(const PageRecord& record) override { return Choice("", Json(), FinishReason(record)); }
-  Json WholeChoice(const PageRecord& record) override {
-    return Choice(text(), Logprobs(tokens()), FinishReason(record));
-  }
+  Json DeltaChoice(std::string_view text) const override { return Choice(text, Logprobs(), Json()); }
+  Json LastChoice(const PageRecord& record) const override { return Choice("", Json(), FinishReason(record)); }
+  Json WholeChoice(const PageRecord& record) const override { return Choice(text(), Logprobs(), FinishReason(record)); }
 
  private:
   static Json Choice(std::string_view text, Json logprobs, Json finish_reason) {
@@ -235,10 +244,10 @@ class CompletionAnswer : public Answer {
         {"index", 0}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish_reason)}};
   }
   // The older form: lists beside each other.
-  Json Logprobs(std::span<const TokenEvent> of) {
+  Json Logprobs() const {
     if (!request().logprobs) return Json();
-    Json::Array texts, values, tops, offsets;
-    for (const TokenEvent& token : of) {
+    Json::Array texts, values, tops;
+    for (const TokenEvent& token : tokens()) {
       const Json one = LogprobJson(token, tokenizer());
       texts.push_back(one.At("token"));
       values.push_back(one.At("logprob"));
@@ -246,16 +255,12 @@ class CompletionAnswer : public Answer {
       for (const Json& entry : one.At("top_logprobs").as_array())
         top.Set(entry.At("token").as_string(), entry.At("logprob"));
       tops.push_back(std::move(top));
-      offsets.emplace_back(offset_);
-      offset_ += tokenizer().Bytes(token.id).size();
     }
     return Json::Object{{"tokens", std::move(texts)},
                         {"token_logprobs", std::move(values)},
                         {"top_logprobs", std::move(tops)},
-                        {"text_offset", std::move(offsets)}};
+                        {"text_offset", Json::Array(offsets().begin(), offsets().end())}};
   }
-
-  size_t offset_ = 0;  // bytes of the text before the next token
 };
 
 void CheckPictures(const Content& content) {

@@ -145,7 +145,7 @@ Json FormJson(const std::vector<FormPart>& parts, const FormPart** file) {
 }
 
 // One page of the reply.
-Json PageJson(const OcrRequest& request, int index, const PageRecord& record, const Image* image) {
+Json PageJson(const OcrRequest& request, int index, const PageRecord& record, const Image& image) {
   const std::string prefix = "page-" + std::to_string(index) + "-img-";
   Json::Array images, blocks;
   size_t number = 0;
@@ -164,8 +164,8 @@ Json PageJson(const OcrRequest& request, int index, const PageRecord& record, co
                                 {"top_left_y", box.px[1]},
                                 {"bottom_right_x", box.px[2]},
                                 {"bottom_right_y", box.px[3]}};
-      if (request.include_images && image && rect.width_px > 0 && rect.height_px > 0)
-        entry.Set("image_base64", "data:image/jpeg;base64," + EncodeBase64(EncodeJpeg(Crop(*image, rect))));
+      if (request.include_images && rect.width_px > 0 && rect.height_px > 0)
+        entry.Set("image_base64", "data:image/jpeg;base64," + EncodeBase64(EncodeJpeg(Crop(image, rect))));
       images.push_back(std::move(entry));
     }
   }
@@ -246,18 +246,14 @@ void ReadDocument(const OcrRequest& request, const WorkTools& tools, const WorkC
     std::optional<PageError> last_error;
     for (const int number : wanted) {
       if (context.reply->gone()) return;
-      const auto start = Clock::now();
-      DecodedPage page;
+      HeldPage page;
       PageRecord record;
       try {
-        if (context.deadline && start >= *context.deadline)
+        if (context.deadline && Clock::now() >= *context.deadline)
           throw Error(ErrorKind::kDeadline, "the time limit passed before the page was read");
-        page = tools.decoders.Decode(*file, number);
+        page = DecodePage(*file, number, tools, context);
         any_decoded = true;
-        const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-        record = ReadPicturePage(page.image, "", number + 1, request.page.read, tools, context);
-        record.warnings.insert(record.warnings.begin(), page.warnings.begin(), page.warnings.end());
-        record.times_ms.insert(record.times_ms.begin(), {"decode_picture", ms});
+        record = ReadHeldPage(&page, request.include_images, number + 1, request.page.read, tools, context);
       } catch (const Error& error) {
         if (!first_failure) first_failure = PictureError(error, path);
         record = tools.model.reader().Failed("", number + 1, error);
@@ -266,7 +262,7 @@ void ReadDocument(const OcrRequest& request, const WorkTools& tools, const WorkC
       prompt_tokens += record.prompt_tokens;
       output_tokens += record.output_tokens;
       last_error = record.error;
-      pages.push_back(PageJson(request, number, record, &page.image));
+      pages.push_back(PageJson(request, number, record, page.decoded.image));
     }
     if (!any_decoded && first_failure) throw ApiError(*first_failure);
     if (wanted.size() == 1 && last_error &&

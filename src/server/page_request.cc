@@ -237,9 +237,17 @@ void TakeStream(Fields& fields, PageRequest* request) {
   }
 }
 
+void CheckPromptBytes(std::string_view text, const std::string& path) {
+  if (text.size() > kMostPromptBytes)
+    throw FieldError(path, "wanted text of at most " + std::to_string(kMostPromptBytes) + " bytes, found " +
+                               std::to_string(text.size()));
+}
+
 void SetPromptAndCheck(std::string text, const ServedModel& model, PageRequest* request) {
   ReadOptions& read = request->read;
   const std::string quire = "quire.";
+  CheckPromptBytes(text, request->text_path);
+  if (read.task_text) CheckPromptBytes(*read.task_text, quire + "text");
   if (!text.empty() && !read.task.empty())
     throw FieldError(quire + "task", "wanted a prompt or a task, found both", "leave one of them out");
   if (!text.empty()) read.prompt = std::move(text);

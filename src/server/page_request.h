@@ -47,6 +47,11 @@ void TakeQuire(const Json& value, const std::string& path, const ServedModel& mo
                const Json** image = nullptr);
 void TakeStream(Fields& fields, PageRequest* request);
 
+// Text for the model that is longer fits no context, and its tokens would take a hundred times its memory.
+inline constexpr size_t kMostPromptBytes = 1 << 20;
+// Throws Error{kUsage} with that path for text that is longer.
+void CheckPromptBytes(std::string_view text, const std::string& path);
+
 // A prompt's text: empty, the task's prompt is meant. Then all of it is held against the model. Throws Error{kUsage}
 // with the path of the field at fault.
 void SetPromptAndCheck(std::string text, const ServedModel& model, PageRequest* request);

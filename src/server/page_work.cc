@@ -12,14 +12,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Notes when the first token comes, and whether anybody still waits.
+bool IsUnwanted(const WorkTools& tools, const WorkContext& context) {
+  return context.reply->gone() || tools.closing;
+}
+
+// Notes when the first token comes, drops pixels that are not needed any more (page: none are dropped), and knows
+// whether anybody still waits.
 class Watch : public ReadListener {
  public:
-  Watch(const WorkTools& tools, const WorkContext& context, ReadListener* inner)
-      : tools_(tools), context_(context), inner_(inner) {}
+  Watch(const WorkTools& tools, const WorkContext& context, HeldPage* page, ReadListener* inner)
+      : tools_(tools), context_(context), page_(page), inner_(inner) {}
 
   void OnPlan(const PageJob& job) override {
     if (inner_) inner_->OnPlan(job);
+  }
+  void OnRendered() override {
+    if (page_) page_->DropPixels();
   }
   void OnStage(size_t part, const StageEvent& stage) override {
     if (inner_) inner_->OnStage(part, stage);
@@ -34,11 +42,12 @@ class Watch : public ReadListener {
   void OnPartEnd(bool joins) override {
     if (inner_) inner_->OnPartEnd(joins);
   }
-  bool Canceled() override { return context_.reply->gone() || tools_.closing; }
+  bool Canceled() override { return IsUnwanted(tools_, context_); }
 
  private:
   const WorkTools& tools_;
   const WorkContext& context_;
+  HeldPage* page_;
   ReadListener* inner_;
   bool has_token_ = false;
 };
@@ -114,18 +123,39 @@ PictureFile OpenPicture(const PictureValue& picture, const WorkTools& tools, con
 }
 
 ApiError PictureError(const Error& error, const std::string& path) {
+  if (error.kind() == ErrorKind::kDeadline || error.kind() == ErrorKind::kCanceled) return ApiError(error);
   const bool no_picture = error.kind() == ErrorKind::kUnsupported;
   ApiError api(no_picture ? Error(ErrorKind::kBadInput, error.message(), path, error.hint()) : error);
   if (api.param.empty() || error.kind() == ErrorKind::kBadInput) api.param = path;
   return api;
 }
 
-PageRecord ReadPicturePage(const Image& image, const std::string& source, int page_number, const ReadOptions& options,
-                           const WorkTools& tools, const WorkContext& context, ReadListener* listener) {
-  Watch watch(tools, context, listener);
+void HeldPage::DropPixels() {
+  decoded.image = Image();
+  share = {};
+}
+
+HeldPage DecodePage(const PictureFile& file, int page, const WorkTools& tools, const WorkContext& context) {
+  const PictureInfo info = tools.decoders.Inspect(file, page);
+  HeldPage held;
+  held.share = tools.pixels.Take(
+      int64_t{info.width_px} * info.height_px, [&] { return IsUnwanted(tools, context); }, context.deadline);
+  const auto start = Clock::now();
+  held.decoded = tools.decoders.Decode(file, page);
+  held.decode_ms = MsSince(start);
+  return held;
+}
+
+PageRecord ReadHeldPage(HeldPage* page, bool keep_pixels, int page_number, const ReadOptions& options,
+                        const WorkTools& tools, const WorkContext& context, ReadListener* listener) {
+  Watch watch(tools, context, keep_pixels ? nullptr : page, listener);
   ReadOptions limited = options;
   limited.deadline = context.deadline;
-  return tools.model.reader().Read(image, source, page_number, limited, &watch);
+  PageRecord record = tools.model.reader().Read(page->decoded.image, "", page_number, limited, &watch);
+  const std::vector<std::string>& warnings = page->decoded.warnings;
+  record.warnings.insert(record.warnings.begin(), warnings.begin(), warnings.end());
+  record.times_ms.insert(record.times_ms.begin(), {"decode_picture", page->decode_ms});
+  return record;
 }
 
 void ReadPage(const PageRequest& request, const WorkTools& tools, const WorkContext& context, PageAnswer& answer) {
@@ -133,22 +163,18 @@ void ReadPage(const PageRequest& request, const WorkTools& tools, const WorkCont
   try {
     if (context.deadline && Clock::now() >= *context.deadline)
       throw Error(ErrorKind::kDeadline, "the time limit passed before the page was read");
-    const auto start = Clock::now();
-    DecodedPage page;
+    HeldPage page;
     try {
-      page = tools.decoders.Decode(OpenPicture(request.picture, tools, context));
+      page = DecodePage(OpenPicture(request.picture, tools, context), 0, tools, context);
     } catch (const Error& error) {
       throw PictureError(error, request.picture.path);
     }
-    const double decode_ms = MsSince(start);
     const Labels labels = tools.model.reader().MakePrompt(request.read).labels;
     OutputStream output(request, labels, tools.model.session->tokenizer(), answer);
-    PageRecord record = ReadPicturePage(page.image, "", 1, request.read, tools, context, &output);
-    record.warnings.insert(record.warnings.begin(), page.warnings.begin(), page.warnings.end());
-    if (page.info.pages > 1)
-      record.warnings.push_back("the picture has " + std::to_string(page.info.pages) +
+    PageRecord record = ReadHeldPage(&page, false, 1, request.read, tools, context, &output);
+    if (page.decoded.info.pages > 1)
+      record.warnings.push_back("the picture has " + std::to_string(page.decoded.info.pages) +
                                 " pages, of which this is the first: /v1/ocr reads all");
-    record.times_ms.insert(record.times_ms.begin(), {"decode_picture", decode_ms});
     tools.metrics.CountPage(record);
     if (context.reply->gone()) return;
     if (record.error) {

@@ -15,6 +15,7 @@
 #include "server/http.h"
 #include "server/metrics.h"
 #include "server/page_request.h"
+#include "server/pixel_budget.h"
 #include "server/remote_picture.h"
 
 namespace quire {
@@ -36,6 +37,7 @@ class PageAnswer {
 struct WorkTools {
   const ServedModel& model;
   DecodePool& decoders;
+  PixelBudget& pixels;
   Metrics& metrics;
   RemotePictures* remote;            // none: pictures are not fetched
   const std::atomic<bool>& closing;  // the server does not wait any longer
@@ -55,9 +57,22 @@ PictureFile OpenPicture(const PictureValue& picture, const WorkTools& tools, con
 // A decoder's error as an error of the field: what is no picture is a wrong request.
 ApiError PictureError(const Error& error, const std::string& path);
 
-// One page of a picture. first: how the time to the first token is counted, once a request.
-PageRecord ReadPicturePage(const Image& image, const std::string& source, int page_number, const ReadOptions& options,
-                           const WorkTools& tools, const WorkContext& context, ReadListener* listener = nullptr);
+// A decoded page, and its share of the pixels that the server may hold.
+struct HeldPage {
+  PixelBudget::Share share;
+  DecodedPage decoded;
+  double decode_ms = 0;  // without waiting for the share
+
+  void DropPixels();
+};
+
+// page: from 0. Waits for memory. Throws as DecodePool::Decode and PixelBudget::Take do.
+HeldPage DecodePage(const PictureFile& file, int page, const WorkTools& tools, const WorkContext& context);
+
+// Reads a page; its record has the decoder's warnings and time too. keep_pixels: else they are dropped as soon as the
+// model's views are made.
+PageRecord ReadHeldPage(HeldPage* page, bool keep_pixels, int page_number, const ReadOptions& options,
+                        const WorkTools& tools, const WorkContext& context, ReadListener* listener = nullptr);
 
 // The whole of a request for one page. Calls End or Fail of the answer, once; nothing when nobody waits any more.
 void ReadPage(const PageRequest& request, const WorkTools& tools, const WorkContext& context, PageAnswer& answer);

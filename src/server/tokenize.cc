@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "server/api_error.h"
 #include "server/fields.h"
+#include "server/page_request.h"
 
 namespace quire {
 
@@ -19,6 +20,7 @@ Json Tokenize(const Json& body, const ServedModel& model) {
   fields.Refuse(kRefused);
   fields.Require("prompt", "a string");
   const std::string prompt = *fields.String("prompt");
+  CheckPromptBytes(prompt, "prompt");
   const bool begin = fields.Bool("add_special_tokens").value_or(true);
   const bool with_strings = fields.Bool("return_token_strs").value_or(false);
   fields.Finish();
@@ -42,6 +44,9 @@ Json Detokenize(const Json& body, const ServedModel& model) {
   const Json& tokens = fields.Require("tokens", "an array of token ids");
   fields.Finish();
   if (!tokens.is_array()) throw FieldError("tokens", "wanted an array of token ids, found " + Describe(tokens));
+  if (tokens.as_array().size() > kMostPromptBytes)  // a token has a byte at least
+    throw FieldError("tokens", "wanted at most " + std::to_string(kMostPromptBytes) + " token ids, found " +
+                                   std::to_string(tokens.as_array().size()));
   const Tokenizer& tokenizer = model.session->tokenizer();
   std::vector<int32_t> ids;
   for (const Json& token : tokens.as_array()) {

@@ -7,7 +7,7 @@ import OpenAI, {
   APIError, APIUserAbortError, AuthenticationError, BadRequestError, InternalServerError, NotFoundError, RateLimitError,
 } from 'openai';
 import {
-  Server, chatRequest, completionRequest, dataUri, makePng, makeTiff, multipart, ocrRequest, redOfScript, responseRequest, sourceDir, until,
+  Server, assertError, chatRequest, completionRequest, dataUri, makePng, makeTiff, multipart, ocrRequest, redOfScript, responseRequest, sourceDir, until,
 } from './harness.mjs';
 
 const clientOf = (server, options = {}) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, ...options });
@@ -322,6 +322,22 @@ describe('other endpoints', () => {
     assert.equal(unnamed, 'reader');
   });
 
+  // text_offset counts characters of the text, whatever lies between the tokens.
+  async function offsets(answer) {
+    const choices = [].concat(await answer).flatMap((one) => one.choices);
+    const characters = [...choices.map((choice) => choice.text).join('')];
+    assert.ok(characters.some((character) => character > '\x7f'), 'not all of it is ASCII');
+    let whole = 0;
+    for (const { tokens, text_offset } of choices.flatMap((choice) => choice.logprobs ?? [])) {
+      tokens.forEach((token, index) => {
+        if (token.includes('\ufffd')) return;  // a part of a character
+        assert.equal(characters.slice(text_offset[index], text_offset[index] + [...token].length).join(''), token);
+        ++whole;
+      });
+    }
+    assert.ok(whole > 100);
+  }
+
   test('completions', async () => {
     const whole = await client.completions.create({ model, ...completionRequest() });
     assert.equal(whole.object, 'text_completion');
@@ -334,6 +350,11 @@ describe('other endpoints', () => {
     const likely = await client.completions.create({ model, ...completionRequest(), logprobs: 2 });
     assert.equal(likely.choices[0].logprobs.tokens.length, whole.usage.completion_tokens);
     assert.equal(likely.choices[0].logprobs.token_logprobs.length, whole.usage.completion_tokens);
+    await offsets(client.completions.create({ model, ...completionRequest(pictureOf(15)), logprobs: 0 }));
+    const page = readFileSync(join(sourceDir, 'samples', 'a4-11pt.png'));
+    const strips = { model, ...completionRequest(page, { quire: { mode: 'strips' } }), logprobs: 0 };
+    await offsets(client.completions.create(strips));
+    await offsets(all(await client.completions.create({ ...strips, stream: true })));
   });
 
   test('responses, whole', async () => {
@@ -439,6 +460,17 @@ describe('other endpoints', () => {
     assert.equal(marked.token_strs.length, marked.count);
     assert.ok(marked.max_model_len >= 1024);
     assert.equal((await server.post('/detokenize', { tokens: plain.tokens })).json.prompt, 'Free OCR. ');
+
+    const most = 1 << 20;  // bytes, token ids
+    assert.equal((await server.post('/tokenize', { prompt: 'a '.repeat(most / 2) })).status, 200);
+    for (const [path, body, param] of [
+      ['/tokenize', { prompt: 'a'.repeat(most + 1) }, 'prompt'],
+      ['/detokenize', { tokens: Array(most + 1).fill(7) }, 'tokens'],
+      ['/v1/completions', { ...completionRequest(), prompt: 'a'.repeat(most + 1) }, 'prompt'],
+    ]) {
+      const error = assertError(await server.post(path, body), 400, { param, code: 'usage' });
+      assert.match(error.message, /at most 1048576 .*found 1048577/);
+    }
   });
 });
 

@@ -55,6 +55,10 @@ void AddLimitOptions(CLI::App* command, ServeArguments& a) {
   AddMegabytes(group, "--max-body-mb", http.max_body_bytes, "Of a request (default 64)");
   group.Add("--max-pixels", api.decode.max_pixels, "N", "Of a picture (default 200000000)")
       ->check(NumberIn<int64_t>(1, 4'000'000'000));
+  group
+      .Add("--max-pixels-in-work", api.max_pixels_in_work, "N",
+           "Of decoded pictures together; more wait, one that is larger goes alone (default 200000000)")
+      ->check(NumberIn<int64_t>(1, 1'000'000'000'000));
   group.Add("--max-images,--max-pages", api.max_pages, "N", "Pages of a document at /v1/ocr (default 1000)")
       ->check(AtLeast(1));
   group.Add("--max-queue", api.max_queue, "N", "Requests that wait; more get 429 (default 1024)")
