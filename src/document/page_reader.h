@@ -80,8 +80,8 @@ class PageReader {
   void Check(const ReadOptions& options) const;
   Prompt MakePrompt(const ReadOptions& options) const;
 
-  // Reads a page, whose pixels must stay until ReadListener::OnRendered; what goes wrong with it is in its record's status and error. Throws what Check does. Several threads
-  // may read at once.
+  // Reads a page, whose pixels must stay until ReadListener::OnRendered; what goes wrong with it is in its record's
+  // status and error. Throws what Check does. Several threads may read at once.
   PageRecord Read(const Image& page, const std::string& source, int page_number, const ReadOptions& options,
                   ReadListener* listener = nullptr) const;
 

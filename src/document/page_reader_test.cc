@@ -78,8 +78,7 @@ void ExpectPrefixes(const std::function<PageRecord(int)>& read, const Tokens& se
     EXPECT_TRUE(whole.text.starts_with(cut.text)) << limit;
     EXPECT_EQ(cut.is_cut, limit <= whole.output_tokens) << limit;
     EXPECT_EQ(cut.status, cut.is_cut ? PageStatus::kLength : PageStatus::kOk) << limit;
-    if (cut.is_cut)
-      EXPECT_EQ(cut.reason, "the text was cut at the limit of " + std::to_string(limit) + " tokens");
+    if (cut.is_cut) EXPECT_EQ(cut.reason, "the text was cut at the limit of " + std::to_string(limit) + " tokens");
     // Only of strips that were read.
     const int read_strips = (tokens + kStripTokens - 1) / kStripTokens;
     EXPECT_EQ(static_cast<int>(cut.strips.size()), read_strips) << limit;

@@ -35,7 +35,7 @@ struct PageError {
 // docs/formats.md describes each field under the same name.
 struct PageRecord {
   PageStatus status = PageStatus::kOk;
-  std::string reason;  // one sentence; empty when ok
+  std::string reason;   // one sentence; empty when ok
   bool is_cut = false;  // a limit on tokens ended the text, whatever the status is
   std::string source;
   int page = 1;

@@ -49,7 +49,7 @@ class PartStream {
   StreamDecoder decoder_;
   ConfidenceMeter confidence_;
   int tokens_ = 0;
-  bool cut_ = false;         // a token came that is past the limit
+  bool cut_ = false;          // a token came that is past the limit
   size_t written_bytes_ = 0;  // of text, by the tokens so far
   size_t given_bytes_ = 0;    // of it, by the engine: the rest may be a stop string
   std::deque<Pending> pending_;

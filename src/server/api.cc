@@ -273,7 +273,8 @@ HttpResponse Api::MetricsText() {
 }
 
 WorkTools Api::tools() const {
-  return {*model(), decoders_, pixel_budget_, metrics_, remote_ ? const_cast<RemotePictures*>(&*remote_) : nullptr, closing_};
+  return {*model(), decoders_, pixel_budget_, metrics_, remote_ ? const_cast<RemotePictures*>(&*remote_) : nullptr,
+          closing_};
 }
 
 WorkContext Api::MakeContext(const RequestPtr& request, const ReplyPtr& reply, double timeout_s) const {

@@ -28,12 +28,12 @@ struct ApiOptions {
   bool allow_remote = false;
   RemoteOptions remote;
   DecodeOptions decode;
-  int workers = 18;        // pages prepared and read at once
+  int workers = 18;                          // pages prepared and read at once
   int64_t max_pixels_in_work = 200'000'000;  // decoded, of all requests together
-  int max_queue = 1024;    // requests that wait for a worker
-  int max_pages = 1000;    // of a request to /v1/ocr
-  double timeout_s = 0;    // of a request; 0: none
-  std::string access_log;  // a file; "-": standard error; empty: none
+  int max_queue = 1024;                      // requests that wait for a worker
+  int max_pages = 1000;                      // of a request to /v1/ocr
+  double timeout_s = 0;                      // of a request; 0: none
+  std::string access_log;                    // a file; "-": standard error; empty: none
 };
 
 // Requests are parsed by two threads and read by `workers` threads; what needs neither is answered on the server's.

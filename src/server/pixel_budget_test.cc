@@ -17,7 +17,8 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 PixelBudget::Share Take(PixelBudget& budget, int64_t pixels) {
-  return budget.Take(pixels, [] { return false; }, std::nullopt);
+  return budget.Take(
+      pixels, [] { return false; }, std::nullopt);
 }
 std::future<PixelBudget::Share> TakeLater(PixelBudget& budget, int64_t pixels) {
   auto share = std::async(std::launch::async, [&budget, pixels] { return Take(budget, pixels); });
@@ -76,7 +77,10 @@ TEST(PixelBudget, WaitingEnds) {
   EXPECT_EQ(KindOf([&] { budget.Take(1, never, Clock::now() + milliseconds(20)); }), ErrorKind::kDeadline);
   std::atomic<bool> gone = false;
   auto waiting = std::async(std::launch::async, [&] {
-    return KindOf([&] { budget.Take(1, [&] { return gone.load(); }, std::nullopt); });
+    return KindOf([&] {
+      budget.Take(
+          1, [&] { return gone.load(); }, std::nullopt);
+    });
   });
   EXPECT_EQ(waiting.wait_for(milliseconds(30)), std::future_status::timeout);
   gone = true;

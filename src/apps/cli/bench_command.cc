@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
+#include <optional>
 
 #include "apps/cli/bench_run.h"
 #include "apps/cli/commands.h"
@@ -26,8 +25,10 @@ struct BenchArguments {
   std::vector<std::string> images;
   std::string concurrent = "1,4,16";
   int warmup = 1, rounds = 4, max_tokens = 0;
-  bool scenarios = false;
-  std::string mode, url, key, model_name, output, plot;
+  int timeout_s = 600;
+  bool scenarios = false, same_picture = false;
+  std::optional<std::string> url;
+  std::string mode, key, model_name, output, plot;
 };
 
 std::vector<int> ParseLevels(const std::string& text) {
@@ -46,14 +47,6 @@ std::vector<int> ParseLevels(const std::string& text) {
   }
 }
 
-BenchPicture ReadPicture(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(ErrorKind::kNotFound, "cannot read the picture", path.string());
-  BenchPicture picture{.name = path.filename().string()};
-  picture.bytes.assign(std::istreambuf_iterator<char>(in), {});
-  return picture;
-}
-
 // samples/ beside the program, above it, or in share/quire.
 fs::path FindSample(const std::string& name) {
   for (const char* place : {"samples", "../samples", "../share/quire/samples"}) {
@@ -65,12 +58,13 @@ fs::path FindSample(const std::string& name) {
               "name pictures of your own: --image FILE");
 }
 
-std::vector<BenchPicture> ReadPictures(const std::vector<std::string>& images) {
-  std::vector<BenchPicture> pictures;
+// Files, and the pictures in folders.
+std::vector<BenchOriginal> LoadPictures(BenchPictures& pictures, const std::vector<std::string>& images) {
+  std::vector<BenchOriginal> originals;
   for (const std::string& image : images) {
     std::error_code error;
     if (!fs::is_directory(image, error)) {
-      pictures.push_back(ReadPicture(image));
+      originals.push_back(pictures.Load(image));
       continue;
     }
     std::vector<fs::path> files;
@@ -81,19 +75,42 @@ std::vector<BenchPicture> ReadPictures(const std::vector<std::string>& images) {
     }
     if (files.empty()) throw Error(ErrorKind::kNotFound, "there is no picture in the folder", image);
     std::ranges::sort(files);
-    for (const fs::path& file : files) pictures.push_back(ReadPicture(file));
+    for (const fs::path& file : files) originals.push_back(pictures.Load(file.string()));
   }
-  return pictures;
+  return originals;
 }
 
-void WriteFile(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text << std::flush;
-  if (!out) throw Error(ErrorKind::kIo, "cannot write", path);
-}
+// What is asked, with a picture for each question.
+class Questions {
+ public:
+  explicit Questions(const BenchArguments& arguments) : arguments_(arguments), pictures_(arguments.same_picture) {
+    originals_ = LoadPictures(
+        pictures_, arguments.images.empty() ? std::vector{FindSample("paragraph.png").string()} : arguments.images);
+  }
+  BenchQuestion Ask(const BenchOriginal& original, const std::string& task = "") {
+    return {.picture = pictures_.Make(original),
+            .task = task,
+            .mode = arguments_.mode,
+            .max_tokens = arguments_.max_tokens};
+  }
+  // The pictures in turn.
+  std::vector<BenchQuestion> Make(int count) {
+    std::vector<BenchQuestion> questions;
+    while (static_cast<int>(questions.size()) < count)
+      questions.push_back(Ask(originals_[next_++ % originals_.size()]));
+    return questions;
+  }
+  BenchPictures& pictures() { return pictures_; }
+
+ private:
+  const BenchArguments& arguments_;
+  BenchPictures pictures_;
+  std::vector<BenchOriginal> originals_;
+  size_t next_ = 0;
+};
 
 // A short line, a few sentences, a page, a page described, and digits, which no language model guesses.
-std::vector<ScenarioResult> RunScenarios(BenchTarget& target, const BenchArguments& arguments) {
+std::vector<ScenarioResult> RunScenarios(BenchTarget& target, Questions& questions) {
   constexpr struct {
     const char *name, *file, *task;
   } kScenarios[] = {{"short line", "line.png", ""},
@@ -104,45 +121,56 @@ std::vector<ScenarioResult> RunScenarios(BenchTarget& target, const BenchArgumen
   std::vector<ScenarioResult> results;
   for (const auto& [name, file, task] : kScenarios) {
     if (*task && !target.HasTask(task)) continue;
-    const BenchPicture picture = ReadPicture(FindSample(file));
+    const BenchOriginal original = questions.pictures().Load(FindSample(file).string());
     std::vector<BenchAnswer> answers;
-    for (int i = 0; i < kScenarioRounds; ++i)
-      answers.push_back(
-          target.Ask({.picture = &picture, .task = task, .mode = arguments.mode, .max_tokens = arguments.max_tokens}));
+    for (int i = 0; i < kScenarioRounds; ++i) answers.push_back(target.Ask(questions.Ask(original, task)));
     std::ranges::sort(answers, {}, &BenchAnswer::total_ms);
     results.push_back({name, answers[answers.size() / 2]});
   }
   return results;
 }
 
+std::unique_ptr<BenchTarget> MakeTarget(const BenchArguments& arguments, int most_at_once) {
+  if (!arguments.url) return MakeLocalTarget(arguments.machine, most_at_once);
+  if (arguments.url->empty())
+    throw Error(ErrorKind::kUsage, "wanted a URL, found an empty one", "--url", "is a variable of the shell empty?");
+  return MakeUrlTarget(
+      {.url = *arguments.url, .key = arguments.key, .model = arguments.model_name, .silence_s = arguments.timeout_s});
+}
+
 int Bench(const BenchArguments& arguments) {
   const std::vector<int> levels = ParseLevels(arguments.concurrent);
-  const std::vector<BenchPicture> pictures =
-      ReadPictures(arguments.images.empty() ? std::vector{FindSample("paragraph.png").string()} : arguments.images);
-  const std::unique_ptr<BenchTarget> target = arguments.url.empty()
-                                                  ? MakeLocalTarget(arguments.machine, std::ranges::max(levels))
-                                                  : MakeUrlTarget(arguments.url, arguments.key, arguments.model_name);
-  std::vector<BenchQuestion> questions;
-  for (const BenchPicture& picture : pictures)
-    questions.push_back({.picture = &picture, .mode = arguments.mode, .max_tokens = arguments.max_tokens});
+  Questions questions(arguments);
+  const std::unique_ptr<BenchTarget> target = MakeTarget(arguments, std::ranges::max(levels));
+  const std::vector<BenchQuestion> first = questions.Make(1);
+  target->Check(first[0]);
 
-  BenchReport report{.target = target->Describe(), .start_up = target->start_up()};
-  report.cold = target->Ask(questions[0]);
+  BenchReport report{.target = target->Describe(),
+                     .same_pictures = questions.pictures().same(),
+                     .start_up = target->start_up(),
+                     .cold = target->Ask(first[0])};
+  if (!report.cold.error.empty())
+    throw Error(ErrorKind::kIo, "the first request failed: " + report.cold.error, report.target);
   ProgressLine progress;
   for (const int level : levels) {
     progress.Show(std::to_string(level) + " at once ...");
-    if (arguments.warmup > 0) RunLevel(*target, questions, level, arguments.warmup);
-    report.levels.push_back(RunLevel(*target, questions, level, arguments.rounds));
+    if (arguments.warmup > 0) RunLevel(*target, questions.Make(level * arguments.warmup), level);
+    report.levels.push_back(RunLevel(*target, questions.Make(level * arguments.rounds), level));
   }
-  if (arguments.scenarios) report.scenarios = RunScenarios(*target, arguments);
+  if (arguments.scenarios) report.scenarios = RunScenarios(*target, questions);
   progress.Clear();
 
-  if (!arguments.plot.empty()) WriteFile(arguments.plot, ToSvg(report));
-  if (!arguments.output.empty()) WriteFile(arguments.output, ToJson(report).Dump(2) + "\n");
-  Output().Write(ToTable(report));
-  const bool all = report.cold.error.empty() &&
-                   std::ranges::all_of(report.levels, [](const LevelResult& level) { return level.failed == 0; });
-  return all ? 0 : 1;
+  if (!arguments.plot.empty()) Output(arguments.plot).Write(ToSvg(report));
+  if (!arguments.output.empty()) {
+    const std::string json = ToJson(report).Dump(2) + "\n";
+    if (arguments.output == "-") {
+      Output().Write(json);
+    } else {
+      Output(arguments.output).Write(json);
+    }
+  }
+  if (arguments.output != "-") Output().Write(ToTable(report));
+  return std::ranges::all_of(report.levels, [](const LevelResult& level) { return level.failed == 0; }) ? 0 : 1;
 }
 
 }  // namespace
@@ -159,13 +187,19 @@ void AddBenchCommand(CLI::App& app, int* exit_code) {
   what.Add("--rounds", a.rounds, "N", "Requests of a level for each of those at once (default 4)")->check(AtLeast(1));
   what.Add("--max-tokens", a.max_tokens, "N", "Of an answer (default 0: what the server allows)")->check(AtLeast(0));
   what.Add("--mode", a.mode, "NAME", "As for quire read (default: the model's)");
+  what.AddFlag(
+      "--same-picture", a.same_picture,
+      "Send pictures as they are, again and again: the server need see each but once. Else every request has a "
+      "picture never seen, the same for the eye");
   what.AddFlag("--scenarios", a.scenarios, "Also a line, sentences, a page, its description, and digits, each alone");
   Group server(command, "A server instead of this machine");
-  server.Add("--url", a.url, "URL", "Up to and with /v1: http://127.0.0.1:8000/v1");
+  server.Add("--url", a.url, "URL", "http://127.0.0.1:8000/v1; /v1 may be left out");
   server.Add("--api-key", a.key, "KEY", "Its key (QUIRE_API_KEY)")->envname("QUIRE_API_KEY");
+  server.Add("--timeout", a.timeout_s, "SECONDS", "That it may be silent before a request has failed (default 600)")
+      ->check(NumberIn(1, 1'000'000));
   server.Add("--served-model-name", a.model_name, "NAME", "Its model (default: its first)");
   Group output(command, "Where the figures go");
-  output.Add("-o,--output", a.output, "FILE", "As JSON");
+  output.Add("-o,--output", a.output, "FILE", "As JSON; -: on standard output, instead of the table");
   output.Add("--plot", a.plot, "FILE", "Tokens per second against requests at once, as SVG");
   AddMachineOptions(command, &a.machine);
   command->footer(

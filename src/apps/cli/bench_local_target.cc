@@ -32,6 +32,8 @@ class LocalTarget : public BenchTarget {
                  .token = TokenWork(session_.engine().config(), kBytesPerWeight)};
   }
 
+  void Check(const BenchQuestion& question) const override { session_.reader().Check(OptionsOf(question)); }
+
   BenchAnswer Ask(const BenchQuestion& question) override {
     struct FirstToken : ReadListener {
       explicit FirstToken(Clock::time_point begun) : start(begun) {}
@@ -44,15 +46,10 @@ class LocalTarget : public BenchTarget {
     BenchAnswer answer;
     const auto start = Clock::now();
     try {
-      const DecodedPage page =
-          decoders_.Decode(PictureFile::FromBytes(question.picture->bytes, question.picture->name));
-      ReadOptions options = session_.reader().DefaultOptions();
-      options.task = question.task;
-      if (!question.prompt.empty()) options.prompt = question.prompt;
-      options.mode = question.mode;
-      options.max_tokens = question.max_tokens;
+      const DecodedPage page = decoders_.Decode(PictureFile::FromBytes(question.picture.bytes, question.picture.name));
       FirstToken first(start);
-      const PageRecord record = session_.reader().Read(page.image, question.picture->name, 1, options, &first);
+      const PageRecord record =
+          session_.reader().Read(page.image, question.picture.name, 1, OptionsOf(question), &first);
       if (record.error) answer.error = record.error->message;
       answer.first_token_ms = first.ms;
       answer.prompt_tokens = record.prompt_tokens;
@@ -74,6 +71,14 @@ class LocalTarget : public BenchTarget {
   std::optional<StartUp> start_up() const override { return start_up_; }
 
  private:
+  ReadOptions OptionsOf(const BenchQuestion& question) const {
+    ReadOptions options = session_.reader().DefaultOptions();
+    options.task = question.task;
+    options.mode = question.mode;
+    options.max_tokens = question.max_tokens;
+    return options;
+  }
+
   std::string folder_;
   Session session_;
   DecodePool decoders_;

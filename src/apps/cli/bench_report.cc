@@ -59,7 +59,8 @@ Json ToJson(const LevelResult& level) {
 }  // namespace
 
 Json ToJson(const BenchReport& report) {
-  Json json = Json::Object{{"schema_version", 1}, {"target", report.target}};
+  Json json = Json::Object{
+      {"schema_version", 1}, {"target", report.target}, {"pictures", report.same_pictures ? "same" : "new"}};
   if (report.start_up)
     json.Set("start_up", Json::Object{{"load_ms", Rounded(report.start_up->load_ms)},
                                       {"weight_bytes", report.start_up->weight_bytes},
@@ -83,6 +84,8 @@ Json ToJson(const BenchReport& report) {
 
 std::string ToTable(const BenchReport& report) {
   std::string text = report.target + "\n";
+  text += report.same_pictures ? "pictures: the same again and again, which need be seen but once\n"
+                               : "pictures: a new one for each request\n";
   if (const auto& start = report.start_up) {
     Add(&text, "loaded %.1f MB in %.0f ms; KV cache of %lld tokens\n", static_cast<double>(start->weight_bytes) / 1e6,
         start->load_ms, static_cast<long long>(start->kv_tokens));

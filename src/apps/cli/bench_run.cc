@@ -18,20 +18,18 @@ Percentiles PercentilesOf(std::vector<double> values) {
   return {at(0.50), at(0.95), at(0.99)};
 }
 
-LevelResult RunLevel(BenchTarget& target, std::span<const BenchQuestion> questions, int concurrent, int rounds) {
-  const int count = concurrent * rounds;
-  std::vector<BenchAnswer> answers(static_cast<size_t>(count));
-  std::atomic<int> next{0};
+LevelResult RunLevel(BenchTarget& target, std::span<const BenchQuestion> questions, int concurrent) {
+  std::vector<BenchAnswer> answers(questions.size());
+  std::atomic<size_t> next{0};
   const auto start = std::chrono::steady_clock::now();
   {
     std::vector<std::jthread> askers;
     for (int i = 0; i < concurrent; ++i)
       askers.emplace_back([&] {
-        for (int n; (n = next++) < count;)
-          answers[static_cast<size_t>(n)] = target.Ask(questions[static_cast<size_t>(n) % questions.size()]);
+        for (size_t n; (n = next++) < questions.size();) answers[n] = target.Ask(questions[n]);
       });
   }
-  LevelResult result{.concurrent = concurrent, .requests = count};
+  LevelResult result{.concurrent = concurrent, .requests = static_cast<int>(questions.size())};
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::vector<double> first, per_token, total;
   for (const BenchAnswer& answer : answers) {

@@ -33,14 +33,10 @@ struct LevelResult {
   }
 };
 
-// Asks `rounds` times for each of `concurrent` askers, who go through the questions in turn.
-LevelResult RunLevel(BenchTarget& target, std::span<const BenchQuestion> questions, int concurrent, int rounds);
+// `concurrent` askers ask all questions.
+LevelResult RunLevel(BenchTarget& target, std::span<const BenchQuestion> questions, int concurrent);
 
 // One kind of request, alone.
-struct Scenario {
-  std::string name;
-  BenchQuestion question;
-};
 struct ScenarioResult {
   std::string name;
   BenchAnswer median;  // by total time
@@ -48,6 +44,7 @@ struct ScenarioResult {
 
 struct BenchReport {
   std::string target;
+  bool same_pictures = false;  // sent again and again, so that they need be seen but once
   std::optional<BenchTarget::StartUp> start_up;
   BenchAnswer cold;  // the very first request
   std::vector<LevelResult> levels;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/cli/bench_picture.h"
 #include "apps/cli/machine_arguments.h"
 #include "backend/ceilings.h"
 #include "engine/engine.h"
@@ -17,16 +18,10 @@
 
 namespace quire::cli {
 
-struct BenchPicture {
-  std::string name;
-  std::vector<uint8_t> bytes;  // of the file
-};
-
 struct BenchQuestion {
-  const BenchPicture* picture = nullptr;
-  std::string task;    // empty: the model's first
-  std::string prompt;  // instead of a task
-  std::string mode;    // empty: the model's
+  BenchPicture picture;
+  std::string task;  // empty: the model's first
+  std::string mode;  // empty: the model's
   int max_tokens = 0;
 };
 
@@ -40,6 +35,8 @@ struct BenchAnswer {
 class BenchTarget {
  public:
   virtual ~BenchTarget() = default;
+  // Throws Error{kUsage} for a task or mode that the model lacks, as far as that is known without asking.
+  virtual void Check(const BenchQuestion& /*question*/) const {}
   // Any number of threads.
   virtual BenchAnswer Ask(const BenchQuestion& question) = 0;
   // "tiny, cpu, bfloat16", for the report.
@@ -65,7 +62,14 @@ class BenchTarget {
 // Loads the model. Throws as Session does.
 std::unique_ptr<BenchTarget> MakeLocalTarget(const MachineArguments& machine, int max_sequences);
 
-// url: up to and with /v1. Throws Error{kIo} when there is no server.
-std::unique_ptr<BenchTarget> MakeUrlTarget(const std::string& url, const std::string& key, const std::string& model);
+struct UrlTargetOptions {
+  std::string url;      // up to and with /v1, which may be left out where it is the whole path
+  std::string key;      // empty: none
+  std::string model;    // empty: the server's first
+  int silence_s = 600;  // that the server may take to send its next byte
+};
+
+// Throws Error{kIo} when there is no server, {kNotFound} with the names there are for a model that it lacks.
+std::unique_ptr<BenchTarget> MakeUrlTarget(UrlTargetOptions options);
 
 }  // namespace quire::cli

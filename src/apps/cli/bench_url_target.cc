@@ -85,12 +85,17 @@ size_t OnBytes(const char* data, size_t /*one*/, size_t count, void* reply) {
 
 class UrlTarget : public BenchTarget {
  public:
-  UrlTarget(const std::string& url, const std::string& key, std::string model)
-      : url_(url.ends_with('/') ? url.substr(0, url.size() - 1) : url), key_(key), model_(std::move(model)) {
+  explicit UrlTarget(UrlTargetOptions options)
+      : url_(WithPath(std::move(options.url))),
+        key_(std::move(options.key)),
+        model_(std::move(options.model)),
+        silence_s_(options.silence_s) {
     curl_global_init(CURL_GLOBAL_DEFAULT);
-    const Json models = Json::Parse(Get(url_ + "/models"), url_);
+    const Json models = GetModels();
+    std::string names;
     for (const Json& entry : models.At("data").as_array()) {
       const std::string& id = entry.At("id").as_string();
+      names += (names.empty() ? "" : ", ") + id;
       if (!model_.empty() && id != model_) continue;
       model_ = id;
       const Json* own = entry.Find("quire");
@@ -99,7 +104,7 @@ class UrlTarget : public BenchTarget {
       return;
     }
     throw Error(ErrorKind::kNotFound, model_.empty() ? "the server has no model" : "the server has no model " + model_,
-                url_);
+                url_, names.empty() ? "" : "it has: " + names);
   }
 
   std::string Describe() const override { return model_ + " at " + url_; }
@@ -108,9 +113,8 @@ class UrlTarget : public BenchTarget {
 
   BenchAnswer Ask(const BenchQuestion& question) override {
     Json::Array content;
-    const std::string uri = "data:image/png;base64," + EncodeBase64(question.picture->bytes);
+    const std::string uri = "data:image/png;base64," + EncodeBase64(question.picture.bytes);
     content.push_back(Json::Object{{"type", "image_url"}, {"image_url", Json::Object{{"url", uri}}}});
-    if (!question.prompt.empty()) content.push_back(Json::Object{{"type", "text"}, {"text", question.prompt}});
     Json body =
         Json::Object{{"model", model_},
                      {"stream", true},
@@ -128,12 +132,26 @@ class UrlTarget : public BenchTarget {
     long status = 0;  // NOLINT(google-runtime-int): libcurl's type
     const CURLcode code = Perform(url_ + "/chat/completions", &text, OnBytes, &reply, &status);
     BenchAnswer answer = reply.Finish(status);
-    if (code != CURLE_OK && answer.error.empty()) answer.error = curl_easy_strerror(code);
+    if (code != CURLE_OK && code != CURLE_WRITE_ERROR) answer.error = Describe(code);
     return answer;
   }
 
  private:
   using Writer = size_t (*)(const char*, size_t, size_t, void*);
+
+  // A URL without a path gets that of OpenAI's API.
+  static std::string WithPath(std::string url) {
+    while (url.ends_with('/')) url.pop_back();
+    const size_t scheme = url.find("://");
+    const bool has_path = url.find('/', scheme == url.npos ? 0 : scheme + 3) != url.npos;
+    return has_path ? url : url + "/v1";
+  }
+
+  std::string Describe(CURLcode code) const {
+    if (code == CURLE_OPERATION_TIMEDOUT)
+      return "the server was silent for " + std::to_string(silence_s_) + " s (--timeout)";
+    return curl_easy_strerror(code);
+  }
 
   CURLcode Perform(const std::string& url, const std::string* body, Writer writer, void* into,
                    long* status) const {  // NOLINT(google-runtime-int): libcurl's type
@@ -146,6 +164,9 @@ class UrlTarget : public BenchTarget {
     curl_easy_setopt(easy.get(), CURLOPT_URL, url.c_str());
     curl_easy_setopt(easy.get(), CURLOPT_HTTPHEADER, headers.get());
     curl_easy_setopt(easy.get(), CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy.get(), CURLOPT_CONNECTTIMEOUT, static_cast<long>(silence_s_));  // NOLINT
+    curl_easy_setopt(easy.get(), CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(easy.get(), CURLOPT_LOW_SPEED_TIME, static_cast<long>(silence_s_));  // NOLINT
     curl_easy_setopt(easy.get(), CURLOPT_WRITEFUNCTION, writer);
     curl_easy_setopt(easy.get(), CURLOPT_WRITEDATA, into);
     if (body) {
@@ -157,6 +178,17 @@ class UrlTarget : public BenchTarget {
     return code;
   }
 
+  Json GetModels() const {
+    const std::string url = url_ + "/models", text = Get(url);
+    const char* hint = "the URL goes up to and with /v1: http://127.0.0.1:8000/v1";
+    try {
+      Json models = Json::Parse(text, url);
+      if (const Json* data = models.Find("data"); data && data->is_array()) return models;
+    } catch (const Error&) {  // no JSON
+    }
+    throw Error(ErrorKind::kIo, "wanted a list of models, found something else: no server of OpenAI's API", url, hint);
+  }
+
   std::string Get(const std::string& url) const {
     std::string text;
     long status = 0;  // NOLINT(google-runtime-int): libcurl's type
@@ -165,21 +197,31 @@ class UrlTarget : public BenchTarget {
       return count;
     };
     const CURLcode code = Perform(url, nullptr, append, &text, &status);
+    if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL)
+      throw Error(ErrorKind::kUsage, "wanted a URL as http://127.0.0.1:8000/v1, found \"" + url_ + "\"", "--url",
+                  "an IPv6 address stands in brackets: http://[::1]:8000/v1");
     if (code != CURLE_OK)
-      throw Error(ErrorKind::kIo, std::string("cannot reach the server: ") + curl_easy_strerror(code), url,
+      throw Error(ErrorKind::kIo, "cannot reach the server: " + Describe(code), url, "is it running, and there?");
+    if (status == 401)
+      throw Error(
+          ErrorKind::kIo,
+          "the server answers 401: wanted a key that it knows, found " + std::string(key_.empty() ? "none" : "another"),
+          url, "--api-key KEY");
+    if (status != 200)
+      throw Error(ErrorKind::kIo, "the server answers " + std::to_string(status), url,
                   "the URL goes up to and with /v1: http://127.0.0.1:8000/v1");
-    if (status != 200) throw Error(ErrorKind::kIo, "the server answers " + std::to_string(status), url);
     return text;
   }
 
   std::string url_, key_, model_;
+  int silence_s_;
   Json::Array tasks_;
 };
 
 }  // namespace
 
-std::unique_ptr<BenchTarget> MakeUrlTarget(const std::string& url, const std::string& key, const std::string& model) {
-  return std::make_unique<UrlTarget>(url, key, model);
+std::unique_ptr<BenchTarget> MakeUrlTarget(UrlTargetOptions options) {
+  return std::make_unique<UrlTarget>(std::move(options));
 }
 
 }  // namespace quire::cli
