@@ -186,6 +186,12 @@ Prompt PageReader::MakePrompt(const ReadOptions& options) const {
   return quire::MakePrompt(options, card_, tokenizer_, engine_.config().lm.bos_id);
 }
 
+int PageReader::PromptTokens(const ReadOptions& options) const {
+  const Prompt prompt = MakePrompt(options);
+  const PageJob job = PlanJob(Image(64, 64, 255), engine_.config().geometry, card_, options.mode, options.max_tiles);
+  return static_cast<int>(prompt.before.size() + prompt.after.size()) + job.image_tokens();
+}
+
 SamplingParams PageReader::MakeSampling(const ReadOptions& options) const {
   SamplingParams sampling{.temperature = options.temperature,
                           .top_p = options.top_p,
@@ -201,11 +207,9 @@ SamplingParams PageReader::MakeSampling(const ReadOptions& options) const {
 }
 
 void PageReader::Check(const ReadOptions& options) const {
-  const Prompt prompt = MakePrompt(options);
   MakeSampling(options);
-  const PageJob job = PlanJob(Image(64, 64, 255), engine_.config().geometry, card_, options.mode, options.max_tiles);
-  const size_t tokens = prompt.before.size() + prompt.after.size() + job.image_tokens();
-  if (tokens >= static_cast<size_t>(engine_.context_tokens()))
+  const int tokens = PromptTokens(options);
+  if (tokens >= engine_.context_tokens())
     throw Error(ErrorKind::kTooLarge,
                 "wanted a prompt of less than " + std::to_string(engine_.context_tokens()) +
                     " tokens with a page, found " + std::to_string(tokens),

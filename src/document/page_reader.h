@@ -79,6 +79,8 @@ class PageReader {
   // {kTooLarge} for a prompt longer than the context.
   void Check(const ReadOptions& options) const;
   Prompt MakePrompt(const ReadOptions& options) const;
+  // Of the smallest page, image tokens included. Throws as Check does for task, mode and marks.
+  int PromptTokens(const ReadOptions& options) const;
 
   // Reads a page, whose pixels must stay until ReadListener::OnRendered; what goes wrong with it is in its record's
   // status and error. Throws what Check does. Several threads may read at once.

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/request_limits.h"
 
 namespace quire {
@@ -46,6 +47,16 @@ int KvPageCount(const EngineOptions& options, int context_tokens, Model& model) 
         static_cast<int64_t>(options.kv_memory_share * static_cast<double>(model.backend().FreeBytes())) / page_bytes,
         one, all));
   const int64_t found = options.kv_pages ? options.kv_pages : options.kv_cache_bytes / page_bytes;
+  if (options.kv_cache_bytes > all * page_bytes)
+    Log(LogLevel::kInfo, "the KV cache takes " + std::to_string(all * page_bytes) + " bytes, not " +
+                             std::to_string(options.kv_cache_bytes) + ": a full context for each of " +
+                             std::to_string(options.max_sequences) + " pages at once is all that is ever used");
+  const int64_t bytes = std::min(found, all) * page_bytes, free = model.backend().FreeBytes();
+  if (options.kv_cache_bytes > 0 && bytes > free)
+    throw Error(ErrorKind::kUsage,
+                "wanted a KV cache of at most the " + std::to_string(free) + " bytes that are free, found " +
+                    std::to_string(bytes),
+                "", "give it less memory");
   if (found < one) {
     auto say = [&](int64_t pages) {
       return std::to_string(pages) + " pages (" + std::to_string(pages * page_bytes) + " bytes)";
@@ -81,6 +92,10 @@ LocalEngine::LocalEngine(std::unique_ptr<Model> model, const Tokenizer& tokenize
       store_(VisionRows(options)),
       pages_(KvPageCount(options, context_tokens_, *model_)),
       step_({options.max_step_rows, options.max_sequences, PagesOf(context_tokens_)}) {
+  if (options.context_tokens > context_tokens_)
+    Log(LogLevel::kWarning, "a context of " + std::to_string(options.context_tokens) +
+                                " tokens was asked for, the model has " + std::to_string(context_tokens_) +
+                                ", which is used");
   state_ = model_->CreateState(pages_.total(), options.max_sequences, store_.rows(), &embedding_memory_);
   outputs_.keep_logits = options.keep_logits;
   for (int slot = options.max_sequences - 1; slot >= 0; --slot) free_slots_.push_back(slot);

@@ -655,18 +655,29 @@ void HttpServer::Impl::LoadTls() {
   tls_.emplace(asio::ssl::context::tls_server);
   tls_->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
                     asio::ssl::context::no_tlsv1_1);
-  auto load = [](const std::string& file, auto call) {
+  bool is_encrypted = false;  // OpenSSL asks the terminal for a passphrase, unless there is somebody else to ask
+  tls_->set_password_callback([&](size_t, asio::ssl::context::password_purpose) {
+    is_encrypted = true;
+    return std::string();
+  });
+  auto load = [&](const std::string& file, const std::string& wanted, const std::string& hint, auto call) {
     std::error_code missing;
     if (!std::filesystem::exists(file, missing)) throw Error(ErrorKind::kNotFound, "no such file", file);
     error_code error;
     call(file, error);
-    if (error) throw Error(ErrorKind::kBadInput, "wanted PEM, cannot use it: " + error.message(), file);
+    if (is_encrypted)
+      throw Error(ErrorKind::kUnsupported, "wanted a key without a passphrase, found one with", file,
+                  "openssl pkey -in FILE -out PLAIN takes it away; let nobody else read PLAIN");
+    if (error) throw Error(ErrorKind::kBadInput, "wanted " + wanted + ", found none: " + error.message(), file, hint);
   };
-  load(options_.tls_certificate,
+  load(options_.tls_certificate, "a certificate in PEM", "its file has a line -----BEGIN CERTIFICATE-----",
        [&](const std::string& file, error_code& error) { tls_->use_certificate_chain_file(file, error); });
-  load(options_.tls_key, [&](const std::string& file, error_code& error) {
-    tls_->use_private_key_file(file, asio::ssl::context::pem, error);
-  });
+  load(options_.tls_key, "the key in PEM of the certificate " + options_.tls_certificate,
+       "its file has a line -----BEGIN PRIVATE KEY-----", [&](const std::string& file, error_code& error) {
+         tls_->use_private_key_file(file, asio::ssl::context::pem, error);
+       });
+  // The context keeps its callback, which must not look at this function's variables any more.
+  tls_->set_password_callback([](size_t, asio::ssl::context::password_purpose) { return std::string(); });
 }
 
 void HttpServer::Impl::Bind() {
@@ -678,7 +689,10 @@ void HttpServer::Impl::Bind() {
   error_code error;
   tcp::resolver resolver(context_);
   const auto found = resolver.resolve(options_.host, std::to_string(options_.port), tcp::resolver::passive, error);
-  if (error || found.empty()) fail(error.message());
+  if (error || found.empty())
+    throw Error(ErrorKind::kUsage,
+                "wanted an address of this machine, found \"" + options_.host + "\": " + error.message(), "--host",
+                "127.0.0.1: this machine alone; 0.0.0.0: everywhere");
   const tcp::endpoint endpoint = *found.begin();
   acceptor_.open(endpoint.protocol(), error);
   if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);

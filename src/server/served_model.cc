@@ -1,6 +1,7 @@
 #include "server/served_model.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/json.h"
 #include "server/api_error.h"
@@ -15,6 +16,21 @@ const std::string& ServedModel::NameFor(std::string_view named) const {
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
   throw ApiError(404, "model_not_found",
                  "there is no model \"" + std::string(named) + "\" here (there is: " + list + ")", "model");
+}
+
+void CheckContext(const ServedModel& model) {
+  const PageReader& reader = model.reader();
+  const int context = model.session->engine().context_tokens();
+  int least = std::numeric_limits<int>::max();
+  std::vector<std::string> modes = reader.card().modes;
+  modes.push_back(reader.card().default_mode);
+  for (const std::string& mode : modes) least = std::min(least, reader.PromptTokens({.mode = mode}) + 1);
+  if (context < least)
+    throw Error(ErrorKind::kUsage,
+                "wanted at least " + std::to_string(least) +
+                    " tokens, for the smallest page, its prompt and a token of text, found " + std::to_string(context),
+                "--context",
+                "leave it out: the model has " + std::to_string(model.session->engine().config().lm.max_positions));
 }
 
 Json DescribeModel(const ServedModel& model, const std::string& name) {

@@ -23,6 +23,9 @@ struct ServedModel {
   const std::string& NameFor(std::string_view named) const;
 };
 
+// Throws Error{kUsage} for a context in which not even the smallest page can be read.
+void CheckContext(const ServedModel& model);
+
 // What both answers of GET /v1/models say of one name.
 class Json;
 Json DescribeModel(const ServedModel& model, const std::string& name);

@@ -114,7 +114,7 @@ test('what is wrong is said', (t) => {
     [['--concurrent', '1,,2'], 2, /numbers of requests/],
     [['--url', 'http://127.0.0.1:1/v1'], 10, /cannot reach the server/],
     [['--image', 'no such file.png'], 4, /no such file\.png/],
-    [['--url', ''], 2, /--url: wanted a URL, found an empty one/],
+    [['--url', ''], 2, /--url: wanted some text, found none/],
     [['--url', 'http://::1:8000/v1'], 2, /brackets/],
     [['--mode', 'nosuch'], 2, /no mode "nosuch"[^]*strips, gundam/],
   ]) {

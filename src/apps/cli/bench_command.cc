@@ -132,8 +132,6 @@ std::vector<ScenarioResult> RunScenarios(BenchTarget& target, Questions& questio
 
 std::unique_ptr<BenchTarget> MakeTarget(const BenchArguments& arguments, int most_at_once) {
   if (!arguments.url) return MakeLocalTarget(arguments.machine, most_at_once);
-  if (arguments.url->empty())
-    throw Error(ErrorKind::kUsage, "wanted a URL, found an empty one", "--url", "is a variable of the shell empty?");
   return MakeUrlTarget(
       {.url = *arguments.url, .key = arguments.key, .model = arguments.model_name, .silence_s = arguments.timeout_s});
 }
@@ -193,7 +191,7 @@ void AddBenchCommand(CLI::App& app, int* exit_code) {
       "picture never seen, the same for the eye");
   what.AddFlag("--scenarios", a.scenarios, "Also a line, sentences, a page, its description, and digits, each alone");
   Group server(command, "A server instead of this machine");
-  server.Add("--url", a.url, "URL", "http://127.0.0.1:8000/v1; /v1 may be left out");
+  server.Add("--url", a.url, "URL", "http://127.0.0.1:8000/v1; /v1 may be left out")->check(NotEmpty());
   server.Add("--api-key", a.key, "KEY", "Its key (QUIRE_API_KEY)")->envname("QUIRE_API_KEY");
   server.Add("--timeout", a.timeout_s, "SECONDS", "That it may be silent before a request has failed (default 600)")
       ->check(NumberIn(1, 1'000'000));

@@ -37,6 +37,14 @@ inline CLI::Validator AtLeast(int least) {
   return NumberIn(least, std::numeric_limits<int>::max() - 1);
 }
 
+inline CLI::Validator NotEmpty() {
+  return CLI::Validator(
+      [](std::string& text) {
+        return text.empty() ? "wanted some text, found none: is a variable of the shell empty?" : std::string();
+      },
+      "");
+}
+
 // Adds options to one group of the help text.
 class Group {
  public:

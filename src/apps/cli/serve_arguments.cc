@@ -27,15 +27,27 @@ void AddMegabytes(Group& group, const std::string& name, int64_t& bytes, const s
       ->check(NumberIn<int64_t>(1, kMostMegabytes));
 }
 
+// An origin as browsers send it.
+std::string CheckOrigin(std::string& text) {
+  const size_t scheme = text.find("://");
+  const bool is_origin = scheme != text.npos && scheme > 0 && scheme + 3 < text.size() &&
+                         text.find_first_of("/ ", scheme + 3) == text.npos;
+  if (text == "*" || is_origin) return {};
+  return "wanted scheme and host as https://example.org, without a path, or *, found \"" + text + "\"";
+}
+
 void AddNetOptions(CLI::App* command, ServeArguments& a) {
   Group group(command, "Network");
   HttpServerOptions& http = a.server.http;
-  group.Add("--host", http.host, "ADDRESS", "Where to listen (default 127.0.0.1; 0.0.0.0: everywhere)");
+  group.Add("--host", http.host, "ADDRESS", "Where to listen (default 127.0.0.1; 0.0.0.0: everywhere)")
+      ->check(NotEmpty());
   group.Add("--port", http.port, "N", "0: one that is free (default 8000)")->check(NumberIn(0, kMostPort));
   group.Add("--tls-cert,--ssl-certfile", http.tls_certificate, "FILE", "Certificate (PEM): HTTPS instead of HTTP");
   group.Add("--tls-key,--ssl-keyfile", http.tls_key, "FILE", "Its key (PEM)");
-  group.Add("--cors-origin,--allowed-origins", a.server.api.cors_origins, "ORIGIN...",
-            "Web pages that may ask: https://example.org, or *");
+  group
+      .Add("--cors-origin,--allowed-origins", a.server.api.cors_origins, "ORIGIN...",
+           "Web pages that may ask: https://example.org, or *")
+      ->check(CLI::Validator(CheckOrigin, ""));
   group.AddFlag("--allow-remote-images", a.server.api.allow_remote, "Fetch pictures that are named by http(s) URLs");
 }
 
@@ -77,7 +89,8 @@ void AddLimitOptions(CLI::App* command, ServeArguments& a) {
 void AddEngineOptions(CLI::App* command, ServeArguments& a) {
   Group group(command, "Engine");
   EngineOptions& engine = a.engine;
-  group.Add("--served-model-name", a.served_names, "NAME...", "Names of the model in requests and replies");
+  group.Add("--served-model-name", a.served_names, "NAME...", "Names of the model in requests and replies")
+      ->check(NotEmpty());
   group.Add("--max-sequences,--max-num-seqs", engine.max_sequences, "N", "Pages read at once (default 16)")
       ->check(NumberIn(1, 4096));
   group

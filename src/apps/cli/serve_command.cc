@@ -98,13 +98,15 @@ int RunServer(const ServeArguments& arguments, const std::function<std::unique_p
   Server server(options, [&] {
     const auto start = std::chrono::steady_clock::now();
     auto model = load();
+    CheckContext(*model);
     const auto took = std::chrono::steady_clock::now() - start;
     PrintNote(Ready(*model, std::chrono::duration_cast<milliseconds>(took).count()));
     return model;
   });
   const bool tls = !options.http.tls_certificate.empty();
-  PrintNote("listening on " + std::string(tls ? "https" : "http") + "://" + options.http.host + ":" +
-            std::to_string(server.port()));
+  const bool is_ipv6 = options.http.host.find(':') != std::string::npos;
+  PrintNote("listening on " + std::string(tls ? "https" : "http") + "://" +
+            (is_ipv6 ? "[" + options.http.host + "]" : options.http.host) + ":" + std::to_string(server.port()));
 
   for (bool loaded = false;;) {
     const int signal = signals.Next(kLookAgain);
