@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/utf8.h"
-#include "document/blanks.h"
 
 namespace quire {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "document/blanks.h"
+#include "base/ascii.h"
 
 namespace quire {
 namespace {

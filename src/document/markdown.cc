@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "document/blanks.h"
+#include "base/ascii.h"
 #include "document/tables.h"
 
 namespace quire {

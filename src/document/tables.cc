@@ -5,7 +5,7 @@
 #include <charconv>
 #include <optional>
 
-#include "document/blanks.h"
+#include "base/ascii.h"
 
 namespace quire {
 namespace {
@@ -26,12 +26,6 @@ bool IsLetter(char c) {
 
 bool EndsTagName(char c) {
   return c == '>' || c == '/' || kBlanks.find(c) != kBlanks.npos;
-}
-
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower;
 }
 
 std::optional<Tag> TagAt(std::string_view text, size_t begin) {

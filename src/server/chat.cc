@@ -1,19 +1,16 @@
 #include "server/chat.h"
 
 #include <array>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/utf8.h"
+#include "server/message.h"
 #include "server/openai_parts.h"
 
 namespace quire {
 namespace {
-
-constexpr int kMost = std::numeric_limits<int>::max();
-constexpr int kMostTopLogprobs = 20;
 
 constexpr std::array<Fields::Neutral, 1> kNeutral = {{{"response_format", R"({"type":"text"})"}}};
 constexpr std::array<Fields::Refusal, 1> kNotInCompletions = {{{"suffix", "the text is what is on the page"}}};
@@ -21,80 +18,6 @@ constexpr std::array<Fields::Refusal, 1> kNotInCompletions = {{{"suffix", "the t
 void CheckLogprobs(const PageRequest& request) {
   if (request.logprobs && request.output != OutputForm::kRaw)
     throw FieldError("logprobs", "wanted only with the raw text, found another quire.output");
-}
-
-void TakeMaxTokens(Fields& fields, std::initializer_list<std::string_view> names, PageRequest* request) {
-  for (const std::string_view name : names)
-    if (const auto most = fields.Int(name, 1, kMost)) request->read.max_tokens = static_cast<int>(*most);
-}
-
-// A message's content: its text and its picture.
-struct Content {
-  std::string path;
-  std::string text;
-  std::optional<PictureValue> picture;
-  std::string text_path;
-  int pictures = 0;
-};
-
-void TakeImageUrl(const Json& value, const std::string& path, bool allow_remote, Content* content) {
-  ++content->pictures;
-  if (content->pictures > 1) return;  // counted, and refused when all have been
-  if (value.is_string()) {
-    content->picture = TakePicture(value, path, allow_remote);
-    return;
-  }
-  Fields fields(value, path);
-  content->picture = TakePicture(fields.Require("url", "a picture"), fields.PathOf("url"), allow_remote);
-  fields.OneOf("detail", {"auto", "low", "high", "original"});
-  fields.Finish();
-}
-
-Content ReadContent(const Json& value, const std::string& path, bool allow_remote) {
-  Content content{.path = path, .text_path = path};
-  if (value.is_string()) {
-    content.text = value.as_string();
-    return content;
-  }
-  if (!value.is_array()) throw FieldError(path, "wanted a string or an array of parts, found " + Describe(value));
-  for (size_t i = 0; i < value.as_array().size(); ++i) {
-    Fields part(value.as_array()[i], path + "[" + std::to_string(i) + "]");
-    const std::string type = part.OneOf("type", {"text", "image_url"}).value_or("");
-    if (type.empty()) throw FieldError(part.PathOf("type"), "wanted \"text\" or \"image_url\", found nothing");
-    if (type == "text") {
-      part.Require("text", "a string");
-      content.text += *part.String("text");
-      content.text_path = part.PathOf("text");
-    } else {
-      TakeImageUrl(part.Require("image_url", "a picture"), part.PathOf("image_url"), allow_remote, &content);
-      part.Take("uuid");
-    }
-    part.Finish();
-  }
-  return content;
-}
-
-Content ReadMessages(const Json& messages, bool allow_remote) {
-  if (!messages.is_array() || messages.as_array().empty())
-    throw FieldError("messages", "wanted an array of one message, found " + Describe(messages));
-  std::optional<Content> content;
-  for (size_t i = 0; i < messages.as_array().size(); ++i) {
-    Fields message(messages.as_array()[i], "messages[" + std::to_string(i) + "]");
-    const std::string role =
-        message.OneOf("role", {"user", "system", "developer", "assistant", "tool", "function"}).value_or("");
-    if (role.empty()) throw FieldError(message.PathOf("role"), "wanted \"user\", found nothing");
-    if (role != "user")
-      throw FieldError(message.PathOf("role"), "wanted \"user\", found \"" + role + "\"",
-                       "the model has no system prompt and no conversation: send one user message");
-    if (content)
-      throw FieldError(message.path(), "wanted one user message, found " + std::to_string(messages.as_array().size()),
-                       "send a request for each page");
-    message.Take("name");
-    content = ReadContent(message.Require("content", "a string or an array of parts"), message.PathOf("content"),
-                          allow_remote);
-    message.Finish();
-  }
-  return std::move(*content);
 }
 
 // What both kinds of answers share: a stream of chunks, or one object at the end.
@@ -263,15 +186,6 @@ class CompletionAnswer : public Answer {
   }
 };
 
-void CheckPictures(const Content& content) {
-  if (content.pictures == 0)
-    throw FieldError(content.path, "wanted a picture beside the text, found none",
-                     "the model reads pictures: add a part of type image_url");
-  if (content.pictures > 1)
-    throw FieldError(content.path, "wanted 1 picture, found " + std::to_string(content.pictures),
-                     "send a request for each page");
-}
-
 }  // namespace
 
 PageRequest ReadChatRequest(const Json& body, const ServedModel& model, bool allow_remote) {
@@ -279,20 +193,19 @@ PageRequest ReadChatRequest(const Json& body, const ServedModel& model, bool all
   PageRequest request;
   TakeShared(fields, model, &request);
   TakeStream(fields, &request);
-  TakeMaxTokens(fields, {"max_tokens", "max_completion_tokens"}, &request);
+  TakeText(fields, &request);
+  TakeInt(fields, "max_tokens", 1, kMostInt, &request.read.max_tokens);
+  TakeInt(fields, "max_completion_tokens", 1, kMostInt, &request.read.max_tokens);
   request.logprobs = fields.Bool("logprobs").value_or(false);
-  if (const auto top = fields.Int("top_logprobs", 0, kMostTopLogprobs)) {
-    if (*top > 0 && !request.logprobs) throw FieldError("top_logprobs", "wanted only together with logprobs: true");
-    request.read.top_logprobs = static_cast<int>(*top);
-  }
+  TakeInt(fields, "top_logprobs", 0, kMostTopLogprobs, &request.read.top_logprobs);
+  if (request.read.top_logprobs > 0 && !request.logprobs)
+    throw FieldError("top_logprobs", "wanted only together with logprobs: true");
   CheckLogprobs(request);
   fields.AcceptNeutral(kNeutral);
-  Content content = ReadMessages(fields.Require("messages", "an array of one message"), allow_remote);
+  UserMessage message =
+      ReadUserMessage(fields.Require("messages", "an array of one message"), kChatMessage, allow_remote);
   fields.Finish();
-  CheckPictures(content);
-  request.picture = std::move(*content.picture);
-  request.text_path = content.text_path;
-  SetPromptAndCheck(std::move(content.text), model, &request);
+  SetMessageAndCheck(std::move(message), model, &request);
   return request;
 }
 
@@ -302,7 +215,8 @@ PageRequest ReadCompletionRequest(const Json& body, const ServedModel& model, bo
   const Json* picture = nullptr;
   TakeShared(fields, model, &request, &picture);
   TakeStream(fields, &request);
-  TakeMaxTokens(fields, {"max_tokens"}, &request);
+  TakeText(fields, &request);
+  TakeInt(fields, "max_tokens", 1, kMostInt, &request.read.max_tokens);
   if (const auto logprobs = fields.Int("logprobs", 0, kMostTopLogprobs)) {
     request.logprobs = true;
     request.read.top_logprobs = static_cast<int>(*logprobs);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <limits>
 #include <utility>
 
 #include "base/utf8.h"
@@ -18,16 +17,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kMost = std::numeric_limits<int>::max();
 constexpr int kMostPageNumber = 1'000'000;
 constexpr size_t kMostPagesAsked = 100'000;
 
-constexpr std::array<Fields::Refusal, 5> kRefused = {{
+constexpr std::array<Fields::Refusal, 7> kRefused = {{
     {"bbox_annotation_format", "the text is what is on the page: it cannot be made to follow a form"},
     {"document_annotation_format", "the text is what is on the page: it cannot be made to follow a form"},
     {"document_annotation_prompt", "the text is what is on the page: it cannot be made to follow a form"},
     {"table_format", "tables are in the markdown as the model wrote them"},
     {"stream", "pages are sent together"},
+    {"stop", "all of a page is read; pages chooses which"},
+    {"skip_special_tokens", "the markdown has no marks of the model's"},
 }};
 constexpr std::array<Fields::Neutral, 2> kNeutral = {{{"extract_header", "false"}, {"extract_footer", "false"}}};
 
@@ -85,7 +85,7 @@ PictureValue TakeDocument(const Json& value, bool allow_remote) {
   document.Finish();
   if (!url.is_object()) return TakePicture(url, path, allow_remote);
   Fields inner(url, path);
-  inner.OneOf("detail", {"auto", "low", "high", "original"});
+  TakeDetail(inner);
   const Json& inner_url = inner.Require("url", "a picture");
   inner.Finish();
   return TakePicture(inner_url, inner.PathOf("url"), allow_remote);
@@ -99,9 +99,9 @@ void TakeOcrFields(Fields& fields, const ServedModel& model, OcrRequest* request
   if (const auto id = fields.String("id")) request->id = *id;
   if (const Json* pages = fields.Take("pages")) request->pages = TakePages(*pages);
   request->include_images = fields.Bool("include_image_base64").value_or(false);
-  if (const auto limit = fields.Int("image_limit", 0, kMost)) request->image_limit = static_cast<int>(*limit);
-  if (const auto size = fields.Int("image_min_size", 0, kMost)) request->image_min_size = static_cast<int>(*size);
-  if (const auto most = fields.Int("max_tokens", 1, kMost)) request->page.read.max_tokens = static_cast<int>(*most);
+  TakeInt(fields, "image_limit", 0, kMostInt, &request->image_limit);
+  TakeInt(fields, "image_min_size", 0, kMostInt, &request->image_min_size);
+  TakeInt(fields, "max_tokens", 1, kMostInt, &request->page.read.max_tokens);
   fields.AcceptNeutral(kNeutral);
   fields.Refuse(kRefused);
 }
@@ -144,22 +144,36 @@ Json FormJson(const std::vector<FormPart>& parts, const FormPart** file) {
   return body;
 }
 
+RectPx RectOf(const BlockBox& box) {
+  return {box.px[0], box.px[1], box.px[2] - box.px[0] + 1, box.px[3] - box.px[1] + 1};
+}
+
+// The blocks, of pictures only those that the request wants.
+std::vector<Block> WithoutDropped(std::vector<Block> blocks, const OcrRequest& request) {
+  int left = request.image_limit;
+  for (Block& block : blocks) {
+    if (block.kind != BlockKind::kImage) continue;
+    std::erase_if(block.boxes, [&](const BlockBox& box) {
+      const RectPx rect = RectOf(box);
+      if (std::min(rect.width_px, rect.height_px) < request.image_min_size || left == 0) return true;
+      --left;
+      return false;
+    });
+  }
+  return blocks;
+}
+
 // One page of the reply.
 Json PageJson(const OcrRequest& request, int index, const PageRecord& record, const Image& image) {
   const std::string prefix = "page-" + std::to_string(index) + "-img-";
   Json::Array images, blocks;
-  size_t number = 0;
-  int kept = 0;
-  for (const Block& block : record.blocks) {
-    blocks.push_back(ToJson(block));
+  for (const Block& block : record.blocks) blocks.push_back(ToJson(block));
+  const std::vector<Block> linked = WithoutDropped(record.blocks, request);
+  for (const Block& block : linked) {
     if (block.kind != BlockKind::kImage) continue;
     for (const BlockBox& box : block.boxes) {
-      const std::string id = ImageName(prefix, number++);
-      const RectPx rect{box.px[0], box.px[1], box.px[2] - box.px[0] + 1, box.px[3] - box.px[1] + 1};
-      if (std::min(rect.width_px, rect.height_px) < request.image_min_size) continue;
-      if (request.image_limit > 0 && kept >= request.image_limit) continue;
-      ++kept;
-      Json entry = Json::Object{{"id", id},
+      const RectPx rect = RectOf(box);
+      Json entry = Json::Object{{"id", ImageName(prefix, images.size())},
                                 {"top_left_x", box.px[0]},
                                 {"top_left_y", box.px[1]},
                                 {"bottom_right_x", box.px[2]},
@@ -171,7 +185,7 @@ Json PageJson(const OcrRequest& request, int index, const PageRecord& record, co
   }
   Json page = Json::Object{
       {"index", index},
-      {"markdown", WriteMarkdown(record.blocks, {.image_prefix = prefix})},
+      {"markdown", WriteMarkdown(linked, {.image_prefix = prefix})},
       {"images", std::move(images)},
       {"dimensions", Json::Object{{"dpi", Json()}, {"height", record.height_px}, {"width", record.width_px}}},
       {"status", Name(record.status)},

@@ -18,8 +18,8 @@ struct OcrRequest {
   std::string id;                         // the client's own; may be empty
   std::optional<std::vector<int>> pages;  // from 0, as asked; none: all
   bool include_images = false;
-  int image_limit = 0;     // of a page; 0: all
-  int image_min_size = 0;  // of both sides, in pixels
+  int image_limit = kMostInt;  // of a page
+  int image_min_size = 0;      // of both sides, in pixels
 };
 
 struct OcrLimits {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/utf8.h"
 #include "server/api_error.h"
 #include "server/base64.h"
@@ -13,17 +13,10 @@
 namespace quire {
 namespace {
 
-constexpr int kMost = std::numeric_limits<int>::max();
 constexpr int kMostStops = 4;
 constexpr size_t kMostWhitelisted = 1000;
 constexpr size_t kMostStopBytes = 1000;
 constexpr double kLeastSeconds = 0.001, kMostSeconds = 1e6;
-
-bool StartsWithNoCase(std::string_view text, std::string_view start) {
-  return text.size() >= start.size() && std::equal(start.begin(), start.end(), text.begin(), [](char a, char b) {
-           return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b);
-         });
-}
 
 std::vector<std::string> TakeStops(Fields& fields) {
   const Json* value = fields.Take("stop");
@@ -51,8 +44,8 @@ std::vector<std::string> TakeStops(Fields& fields) {
 void TakeXargs(const Json& value, const std::string& path, const ServedModel& model, GuardSettings* guard) {
   Fields fields(value, path);
   const Tokenizer& tokenizer = model.session->tokenizer();
-  if (const auto size = fields.Int("ngram_size", 0, kMost)) guard->ngram_size = static_cast<int>(*size);
-  if (const auto window = fields.Int("window_size", 0, kMost)) guard->ngram_window = static_cast<int>(*window);
+  TakeInt(fields, "ngram_size", 0, kMostInt, &guard->ngram_size);
+  TakeInt(fields, "window_size", 0, kMostInt, &guard->ngram_window);
   if (const Json* ids = fields.Take("whitelist_token_ids")) {
     const std::string where = fields.PathOf("whitelist_token_ids");
     if (!ids->is_array()) throw FieldError(where, "wanted an array of token ids, found " + Describe(*ids));
@@ -144,8 +137,9 @@ constexpr std::array<Fields::Refusal, 28> kRefused = {{
 PictureValue TakePicture(const Json& value, std::string path, bool allow_remote) {
   if (!value.is_string()) throw FieldError(path, "wanted a picture as a data URI or base64, found " + Describe(value));
   const std::string_view text = value.as_string();
+  const std::string start = Lower(text.substr(0, 12));  // a scheme would be in it
   PictureValue picture{.path = std::move(path)};
-  if (StartsWithNoCase(text, "http://") || StartsWithNoCase(text, "https://")) {
+  if (start.starts_with("http://") || start.starts_with("https://")) {
     if (!allow_remote)
       throw FieldError(picture.path, "this server does not fetch pictures from the net",
                        "send it as a data URI, or start the server with --allow-remote-images");
@@ -153,7 +147,7 @@ PictureValue TakePicture(const Json& value, std::string path, bool allow_remote)
     return picture;
   }
   std::string_view base64 = text;
-  if (StartsWithNoCase(text, "data:")) {
+  if (start.starts_with("data:")) {
     const size_t comma = text.find(',');
     const std::string_view head = text.substr(0, comma);
     if (comma == text.npos || !head.ends_with(";base64"))
@@ -162,7 +156,7 @@ PictureValue TakePicture(const Json& value, std::string path, bool allow_remote)
     if (!type.empty() && !type.starts_with("image/") && type != "application/octet-stream" && type != "application/pdf")
       throw FieldError(picture.path, "wanted a data URI of a picture, found one of " + RepairUtf8(type.substr(0, 60)));
     base64 = text.substr(comma + 1);
-  } else if (const size_t colon = text.substr(0, 12).find(':'); colon != text.npos) {
+  } else if (const size_t colon = start.find(':'); colon != start.npos) {
     throw FieldError(picture.path, "wanted a picture as a data URI or base64, found a URI of the scheme \"" +
                                        std::string(text.substr(0, colon)) + "\"");
   }
@@ -174,6 +168,14 @@ PictureValue TakePicture(const Json& value, std::string path, bool allow_remote)
   return picture;
 }
 
+void TakeDetail(Fields& fields) {
+  fields.OneOf("detail", {"auto", "low", "high", "original"});
+}
+
+void TakeInt(Fields& fields, std::string_view name, int least, int most, int* value) {
+  if (const auto number = fields.Int(name, least, most)) *value = static_cast<int>(*number);
+}
+
 void TakeQuire(const Json& value, const std::string& path, const ServedModel& model, PageRequest* request,
                const Json** image) {
   Fields fields(value, path);
@@ -182,7 +184,7 @@ void TakeQuire(const Json& value, const std::string& path, const ServedModel& mo
   if (const auto mode = fields.String("mode")) read.mode = *mode;
   if (const auto task = fields.String("task")) read.task = *task;
   if (const auto text = fields.String("text")) read.task_text = *text;
-  if (const auto tiles = fields.Int("max_tiles", 0, 1000)) read.max_tiles = static_cast<int>(*tiles);
+  TakeInt(fields, "max_tiles", 0, 1000, &read.max_tiles);
   if (const auto output = fields.OneOf("output", {"raw", "markdown", "json"}))
     request->output = *output == "raw"        ? OutputForm::kRaw
                       : *output == "markdown" ? OutputForm::kMarkdown
@@ -194,12 +196,12 @@ void TakeQuire(const Json& value, const std::string& path, const ServedModel& mo
       throw FieldError(fields.PathOf("guard"), error.message(), error.hint());
     }
   }
-  if (const auto size = fields.Int("ngram_size", 0, kMost)) read.guard.ngram_size = static_cast<int>(*size);
-  if (const auto window = fields.Int("ngram_window", 0, kMost)) read.guard.ngram_window = static_cast<int>(*window);
+  TakeInt(fields, "ngram_size", 0, kMostInt, &read.guard.ngram_size);
+  TakeInt(fields, "ngram_window", 0, kMostInt, &read.guard.ngram_window);
   if (const auto detect = fields.Bool("detect_loops")) read.detect_loops = *detect;
   if (const auto skip = fields.Bool("skip_blank")) read.skip_blank = *skip;
   if (const auto timeout = fields.Number("timeout_s", kLeastSeconds, kMostSeconds)) request->timeout_s = *timeout;
-  if (const auto priority = fields.Int("priority", -1000, 1000)) read.priority = static_cast<int>(*priority);
+  TakeInt(fields, "priority", -1000, 1000, &read.priority);
   fields.Finish();
 }
 
@@ -209,12 +211,11 @@ void TakeShared(Fields& fields, const ServedModel& model, PageRequest* request, 
   read = model.reader().DefaultOptions();
   if (const auto temperature = fields.Number("temperature", 0, 2)) read.temperature = static_cast<float>(*temperature);
   if (const auto top_p = fields.Number("top_p", 0, 1)) read.top_p = static_cast<float>(*top_p);
-  if (const auto top_k = fields.Int("top_k", -1, kMost)) read.top_k = std::max(0, static_cast<int>(*top_k));
+  TakeInt(fields, "top_k", -1, kMostInt, &read.top_k);
+  read.top_k = std::max(0, read.top_k);
   if (const auto seed = fields.Int("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()))
     read.seed = static_cast<uint64_t>(*seed);
-  if (const auto priority = fields.Int("priority", -1000, 1000)) read.priority = static_cast<int>(*priority);
-  read.stop = TakeStops(fields);
-  request->skip_special = fields.Bool("skip_special_tokens").value_or(false);
+  TakeInt(fields, "priority", -1000, 1000, &read.priority);
   if (const Json* xargs = fields.Take("vllm_xargs")) TakeXargs(*xargs, fields.PathOf("vllm_xargs"), model, &read.guard);
   if (const Json* quire = fields.Take("quire")) TakeQuire(*quire, fields.PathOf("quire"), model, request, image);
   if (read.guard.ngram_window == 0 && !read.guard.whole_sequence) read.guard.ngram_size = 0;
@@ -235,6 +236,11 @@ void TakeStream(Fields& fields, PageRequest* request) {
     inner.AcceptNeutral(kInner);
     inner.Finish();
   }
+}
+
+void TakeText(Fields& fields, PageRequest* request) {
+  request->read.stop = TakeStops(fields);
+  request->skip_special = fields.Bool("skip_special_tokens").value_or(false);
 }
 
 void CheckPromptBytes(std::string_view text, const std::string& path) {

@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "document/page_reader.h"
@@ -22,6 +24,14 @@ struct PictureValue {
 // A data URI of any type, bare base64, or an http(s) URL where remote pictures are allowed. Throws Error{kUsage}.
 PictureValue TakePicture(const Json& value, std::string path, bool allow_remote);
 
+// What a picture's `detail` may be; nothing follows from it.
+void TakeDetail(Fields& fields);
+
+inline constexpr int kMostInt = std::numeric_limits<int>::max();
+inline constexpr int kMostTopLogprobs = 20;
+// Sets *value where the field is there.
+void TakeInt(Fields& fields, std::string_view name, int least, int most, int* value);
+
 enum class OutputForm { kRaw, kMarkdown, kJson };
 
 struct PageRequest {
@@ -38,14 +48,16 @@ struct PageRequest {
   Json metadata = Json::Object{};  // that the reply repeats
 };
 
-// Reads the fields that all requests for pages share: model, sampling, stop, priority, skip_special_tokens, vllm_xargs,
-// quire; and those that clients send and that mean nothing here. image: where the endpoint takes its picture from
-// there, the value of quire.image, or nullptr.
+// Reads the fields that all requests for pages share: model, sampling, priority, vllm_xargs, quire; and those that
+// clients send and that mean nothing here. image: where the endpoint takes its picture from there, the value of
+// quire.image, or nullptr.
 void TakeShared(Fields& fields, const ServedModel& model, PageRequest* request, const Json** image = nullptr);
 // The object `quire`; what it does not say stays.
 void TakeQuire(const Json& value, const std::string& path, const ServedModel& model, PageRequest* request,
                const Json** image = nullptr);
 void TakeStream(Fields& fields, PageRequest* request);
+// stop, skip_special_tokens
+void TakeText(Fields& fields, PageRequest* request);
 
 // Text for the model that is longer fits no context, and its tokens would take a hundred times its memory.
 inline constexpr size_t kMostPromptBytes = 1 << 20;

@@ -1,94 +1,25 @@
 #include "server/responses.h"
 
 #include <array>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "server/message.h"
 #include "server/openai_parts.h"
 
 namespace quire {
 namespace {
 
-constexpr int kMost = std::numeric_limits<int>::max();
-constexpr int kMostTopLogprobs = 20;
-
 constexpr std::array<Fields::Neutral, 1> kNeutral = {{{"background", "false"}}};
-constexpr std::array<Fields::Refusal, 5> kRefused = {{
+constexpr std::array<Fields::Refusal, 6> kRefused = {{
+    {"stop", "OpenAI's responses have no stop: /v1/chat/completions has"},
     {"instructions", "the model has no system prompt: put the prompt into the message"},
     {"previous_response_id", "responses are not stored and the model has no conversation"},
     {"conversation", "responses are not stored and the model has no conversation"},
     {"prompt", "there are no stored prompts: put the text into the message, or name a task in quire.task"},
     {"max_completion_tokens", "its name here is max_output_tokens"},
 }};
-
-// The one user message of `input`: its text and its picture.
-struct Input {
-  std::string text;
-  std::optional<PictureValue> picture;
-  std::string text_path = "input";
-  int pictures = 0;
-};
-
-void ReadMessage(const Json& value, const std::string& path, bool allow_remote, Input* input) {
-  Fields message(value, path);
-  message.OneOf("type", {"message"});
-  message.Take("id");
-  message.Take("status");
-  const std::string role = message.OneOf("role", {"user", "system", "developer", "assistant"}).value_or("");
-  if (role != "user")
-    throw FieldError(message.PathOf("role"),
-                     "wanted \"user\", found " + (role.empty() ? "nothing" : "\"" + role + "\""),
-                     "the model has no system prompt and no conversation: send one user message");
-  const Json& content = message.Require("content", "an array of parts");
-  const std::string content_path = message.PathOf("content");
-  message.Finish();
-  input->text_path = content_path;
-  if (content.is_string()) {
-    input->text = content.as_string();
-    return;
-  }
-  if (!content.is_array()) throw FieldError(content_path, "wanted an array of parts, found " + Describe(content));
-  for (size_t i = 0; i < content.as_array().size(); ++i) {
-    Fields part(content.as_array()[i], content_path + "[" + std::to_string(i) + "]");
-    const std::string type = part.OneOf("type", {"input_text", "input_image"}).value_or("");
-    if (type.empty()) throw FieldError(part.PathOf("type"), "wanted \"input_text\" or \"input_image\", found nothing");
-    if (type == "input_text") {
-      part.Require("text", "a string");
-      input->text += *part.String("text");
-      input->text_path = part.PathOf("text");
-    } else {
-      constexpr std::array<Fields::Refusal, 1> kNoFiles = {{{"file_id", "there are no stored files: use image_url"}}};
-      part.Refuse(kNoFiles);
-      part.OneOf("detail", {"auto", "low", "high", "original"});
-      const Json& url = part.Require("image_url", "a picture");
-      if (++input->pictures == 1) input->picture = TakePicture(url, part.PathOf("image_url"), allow_remote);
-    }
-    part.Finish();
-  }
-}
-
-Input ReadInput(const Json& value, bool allow_remote) {
-  Input input;
-  if (value.is_string()) {
-    input.text = value.as_string();
-  } else if (value.is_array() && value.as_array().size() == 1) {
-    ReadMessage(value.as_array()[0], "input[0]", allow_remote, &input);
-  } else if (value.is_array()) {
-    throw FieldError("input", "wanted one user message, found " + std::to_string(value.as_array().size()) + " items",
-                     "send a request for each page");
-  } else {
-    throw FieldError("input", "wanted an array of one message, found " + Describe(value));
-  }
-  if (input.pictures == 0)
-    throw FieldError(input.text_path, "wanted a picture beside the text, found none",
-                     "the model reads pictures: add a part of type input_image");
-  if (input.pictures > 1)
-    throw FieldError("input[0].content", "wanted 1 picture, found " + std::to_string(input.pictures),
-                     "send a request for each page");
-  return input;
-}
 
 class ResponsesAnswer : public PageAnswer {
  public:
@@ -243,10 +174,10 @@ PageRequest ReadResponsesRequest(const Json& body, const ServedModel& model, boo
   if (request.include_usage)
     throw FieldError("stream_options.include_usage", "the last event of a response's stream always has the usage",
                      "leave it out");
-  if (const auto most = fields.Int("max_output_tokens", 1, kMost)) request.read.max_tokens = static_cast<int>(*most);
+  TakeInt(fields, "max_output_tokens", 1, kMostInt, &request.read.max_tokens);
+  request.skip_special = fields.Bool("skip_special_tokens").value_or(false);
   TakeInclude(fields, &request);
-  if (const auto top = fields.Int("top_logprobs", 0, kMostTopLogprobs))
-    request.read.top_logprobs = static_cast<int>(*top);
+  TakeInt(fields, "top_logprobs", 0, kMostTopLogprobs, &request.read.top_logprobs);
   if (request.logprobs && request.output != OutputForm::kRaw)
     throw FieldError("include", "probabilities are only of the raw text, found another quire.output");
   TakeText(fields);
@@ -254,11 +185,10 @@ PageRequest ReadResponsesRequest(const Json& body, const ServedModel& model, boo
   fields.OneOf("truncation", {"disabled", "auto"});
   fields.AcceptNeutral(kNeutral);
   fields.Refuse(kRefused);
-  Input input = ReadInput(fields.Require("input", "an array of one message"), allow_remote);
+  UserMessage message =
+      ReadUserMessage(fields.Require("input", "an array of one message"), kResponsesMessage, allow_remote);
   fields.Finish();
-  request.picture = std::move(*input.picture);
-  request.text_path = input.text_path;
-  SetPromptAndCheck(std::move(input.text), model, &request);
+  SetMessageAndCheck(std::move(message), model, &request);
   return request;
 }
 

@@ -10,6 +10,7 @@
 #include "apps/cli/model_choice.h"
 #include "apps/cli/options.h"
 #include "apps/cli/output.h"
+#include "base/ascii.h"
 #include "base/error.h"
 #include "base/json.h"
 
@@ -69,7 +70,7 @@ std::vector<BenchOriginal> LoadPictures(BenchPictures& pictures, const std::vect
     }
     std::vector<fs::path> files;
     for (const auto& entry : fs::directory_iterator(image)) {
-      const std::string extension = entry.path().extension().string();
+      const std::string extension = Lower(entry.path().extension().string());
       constexpr std::string_view kKnown[] = {".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif"};
       if (entry.is_regular_file() && std::ranges::count(kKnown, extension)) files.push_back(entry.path());
     }

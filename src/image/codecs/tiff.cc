@@ -31,7 +31,11 @@ std::string Format(const char* format, std::va_list arguments) {
 
 int KeepError(TIFF*, void* user, const char*, const char* format, std::va_list arguments) {
   Source& source = *static_cast<Source*>(user);
-  if (source.error.empty()) source.error = Format(format, arguments);
+  if (!source.error.empty()) return 1;
+  source.error = Format(format, arguments);
+  // Where libtiff reads a whole strip or tile it counts no rows, and names row -1.
+  constexpr std::string_view kNoRow = " at scanline 4294967295";
+  if (const size_t at = source.error.find(kNoRow); at != source.error.npos) source.error.erase(at, kNoRow.size());
   return 1;
 }
 
