@@ -77,8 +77,8 @@ void Pass(Wire& wire, EndEvent& value) {
 }
 template <typename Wire>
 void Pass(Wire& wire, BackendInfo& value) {
-  auto& [name, device, dtype, threads] = value;
-  Pass(wire, name, device, dtype, threads);
+  auto& [name, device, dtype, threads, view_batch] = value;
+  Pass(wire, name, device, dtype, threads, view_batch);
 }
 
 template <typename Wire>
