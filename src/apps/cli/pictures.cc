@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "image/decoder_client.h"
 
 namespace quire::cli {
@@ -90,8 +91,7 @@ class Walk {
       if (page_ == 0) pages_ = CountPages();
       outcome.last_of_file = page_ + 1 >= pages_;  // a bad page does not hide those behind it
     }
-    outcome.picture.decode_ms =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    outcome.picture.decode_ms = MsSince(start);
     return outcome;
   }
 
