@@ -5,6 +5,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "base/ascii.h"
 #include "base/check.h"
 #include "base/content_hash.h"
 #include "base/error.h"
@@ -44,6 +45,19 @@ TEST(Utf8, MaximalPrefixesAreReplaced) {
             "d");
   EXPECT_EQ(RepairUtf8("\xC0\xAF\xE0\x80\xBF\xED\xA0\x80\xF4\x90"),
             "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD");
+}
+
+TEST(Utf8, CountsCharacters) {
+  EXPECT_EQ(CountUtf8(""), 0u);
+  EXPECT_EQ(CountUtf8("a\u00e9\u4e2d\U0001F600"), 4u);
+}
+
+TEST(Ascii, LeavesOtherBytesAlone) {
+  EXPECT_EQ(Lower("AZ[@\u00c9\u0130"), "az[@\u00c9\u0130");
+  EXPECT_EQ(Trim(" \t\r\na b\u00a0\n"), "a b\u00a0");
+  EXPECT_EQ(Trim(" \n"), "");
+  EXPECT_TRUE(IsBlank(" \r\t\n"));
+  EXPECT_FALSE(IsBlank("\u00a0"));
 }
 
 TEST(Utf8, IncompleteTail) {
