@@ -49,7 +49,7 @@ void PartStream::Take(TokenEvent token) {
 void PartStream::Take(EndEvent end) {
   given_bytes_ += end.text.size();
   // With the limit as max_tokens the engine ends at the last token, before it knows whether the end token comes.
-  const bool at_limit = cut_ || (spent() && end.reason == EndReason::kStop && end.stop.empty());
+  const bool at_limit = cut_ || (spent() && end.reason != EndReason::kLoop && end.stop.empty());
   if (at_limit) {
     end.reason = EndReason::kLength;
     end.detail.clear();

@@ -69,6 +69,15 @@ TEST(PartStream, ALoopAtTheLimitIsALoopAndPastItIsNot) {
   EXPECT_EQ(ReadLimited(e, tokens - 1).end.reason, EndReason::kLength);
 }
 
+TEST(PartStream, WhatHappensPastTheLimitIsNotSeen) {
+  ScriptedEngine e({ScriptOf(Babble(20))});
+  e.control->fail_step = 6;  // each step gives a token
+  const Reading found = ReadLimited(e, 5);
+  EXPECT_EQ(found.ids, Babble(5));
+  EXPECT_EQ(found.end.reason, EndReason::kLength);
+  EXPECT_FALSE(found.end.error);
+}
+
 TEST(PartStream, EveryTokenHasItsOwnText) {
   const Ids ids = TinyTokenizer().Encode(kText);
   ScriptedEngine e({ScriptOf(ids)});
