@@ -257,6 +257,28 @@ TEST_P(BackendTest, Linear) {
   }
 }
 
+// More tiles than a device has processors, and a sum of many steps; some outputs are looked at.
+TEST_P(BackendTest, LinearOfManyRows) {
+  if (GetParam().name == "reference" || !GetParam().isa.empty()) GTEST_SKIP() << "slow; the cases above suffice";
+  const int64_t rows = 9001, k = 1280, n = 264;
+  const FileTensor file(DType::kBf16, {n, k}, 0.1f), bias(DType::kBf16, {n});
+  const WeightPtr weight = Prepare(Role::kVision, file), bias_weight = Prepare(Role::kVector, bias);
+  Context c = context();
+  const Arena::Scope scope(c.arena);
+  const View x_view = Put(RandomFloats(rows * k), {rows, k}), out = Put(RandomFloats(rows * n), {rows, n});
+  const Floats x = Get(x_view), before = Get(out);
+  backend().Linear(c, x_view, *weight, bias_weight.get(), Activation::kGelu, out, out, kAllPrompt);
+  const Floats found = Get(out);
+  for (int i = 0; i < 20000; ++i) {
+    const int64_t r = Random()() % rows, j = Random()() % n;
+    Product sum;
+    for (int64_t at = 0; at < k; ++at) sum.Add(x[r * k + at], file.values[j * k + at]);
+    const double in = sum.value + bias.values[j], wanted = Activate(in, Activation::kGelu) + before[r * n + j];
+    ASSERT_NEAR(found[r * n + j], wanted, 1.13 * sum.Bound(rounds()) + 1e-6 * (2 + std::abs(in)) + Stored(wanted))
+        << "row " << r << " output " << j;
+  }
+}
+
 TEST_P(BackendTest, Conv2d) {
   struct Case {
     int64_t b, h, w, in, out;

@@ -58,10 +58,10 @@ void CudaBackend::CopyOut(Context& c, const View& from, void* host) {
   c.stream.Synchronize();
 }
 
-const bf16* CudaBackend::Deep(Context& c, const View& x, int depth) {
-  if (x.width() == depth) return Elements(x);
-  const View padded = c.arena.Take(DType::kBf16, {x.rows(), depth});
-  PadRows(StreamOf(c), Elements(x), x.rows(), Size(x.width()), depth, Elements(padded));
+const bf16* CudaBackend::Deep(Context& c, const View& x, int depth, int times) {
+  if (x.width() == depth && times == 1) return Elements(x);
+  const View padded = c.arena.Take(DType::kBf16, {x.rows(), times, depth});
+  PadRows(StreamOf(c), Elements(x), x.rows(), Size(x.width()), depth, times, Elements(padded));
   return Elements(padded);
 }
 
@@ -77,9 +77,16 @@ void CudaBackend::Linear(Context& c, const View& x, const Weight& weight, const 
   const float* bias_values = bias ? Cast(*bias).floats : nullptr;
   if (w.role() == Role::kRouter) {
     auto* to = out.as<float>();
-    MultiplyRouter(StreamOf(c), from, w.floats, bias_values, act, to, Size(first), Size(w.n()), w.depth, false);
+    MultiplyWide(StreamOf(c), {.x = Deep(c, {x.data, x.dtype, {first, x.width()}}, w.depth, w.parts),
+                               .w = w.values,
+                               .bias = bias_values,
+                               .out_float = to,
+                               .rows = Size(first),
+                               .n = Size(w.n()),
+                               .k = w.depth * w.parts,
+                               .activation = act});
     MultiplyRouter(StreamOf(c), from + first * w.depth, w.floats, bias_values, act, to + first * w.n(),
-                   Size(rows - first), Size(w.n()), w.depth, true);
+                   Size(rows - first), Size(w.n()), w.depth);
     return;
   }
   ProductArgs args{.x = from,
@@ -92,11 +99,11 @@ void CudaBackend::Linear(Context& c, const View& x, const Weight& weight, const 
                    .n = Size(w.n()),
                    .k = w.depth,
                    .activation = act};
-  QUIRE_CHECK(first == 0 || !args.out_float);
   MultiplyWide(StreamOf(c), args);
   args.x += first * w.depth;
   if (args.residual) args.residual += first * w.n();
   if (args.out) args.out += first * w.n();
+  if (args.out_float) args.out_float += first * w.n();
   args.rows = Size(rows - first);
   MultiplyNarrow(StreamOf(c), args);
 }
@@ -234,7 +241,7 @@ void CudaBackend::PrefixAttention(Context& c, const View& qkv, int heads, int kv
 void CudaBackend::Route(Context& c, const View& logits, bool normalize, float scale, const View& ids,
                         const View& weights) {
   RouteRows(StreamOf(c), logits.as<float>(), Size(logits.rows()), Size(logits.width()), Size(ids.width()), normalize,
-            scale, ids.as<int32_t>(), weights.as<float>());
+            scale, current_ ? current_->arrays.slots : nullptr, ids.as<int32_t>(), weights.as<float>());
 }
 
 void CudaBackend::Experts(Context& c, const View& x, const View& ids, const Weight& weight, const View& out,

@@ -17,14 +17,16 @@ namespace quire::cuda {
 
 // Products: `values` [n, padded depth], rows up to a multiple of 128 and depth up to one of 64, zeros in what is added.
 // A convolution's rows are [height, width, in]. Experts: gate and up [2 f, depth] an expert, and apart from them down
-// [k, f], f up to a multiple of 64. Vectors, tables and routers: `floats`, and vectors and tables as bf16 besides.
+// [k, f], f up to a multiple of 64. Vectors, tables and routers: `floats`, and as bf16 besides; a router's as `parts`
+// of bf16 a row, which sum up to it.
 struct CudaWeight : Weight {
   CudaWeight(Role role, int64_t n, int64_t k) : Weight(role, n, k) {}
   std::unique_ptr<CudaMemory> memory, float_memory, down_memory;
   const bf16* values = nullptr;
   const float* floats = nullptr;
   const bf16* down = nullptr;
-  int depth = 0;         // elements from a row of values (floats, of a router) to the next
+  int depth = 0;  // elements from a row of values (floats, of a router) to the next
+  int parts = 1;
   int expert_width = 0;  // f as it is padded; depth of `down`
   int64_t expert_stride = 0, down_stride = 0;
 };
@@ -33,11 +35,12 @@ inline const CudaWeight& Cast(const Weight& w) {
   return static_cast<const CudaWeight&>(w);
 }
 
-// [layer][page][key or value][head][token in page][dim]
+// [layer][page][key or value][head][token in page][dim]. `id`: no other object of the process has it.
 struct CudaKvCache : KvCache {
   explicit CudaKvCache(const KvShape& shape);
   size_t bytes() const override { return memory.bytes(); }
   LayerCache layer(int index) const;
+  uint64_t id;
   KvShape shape;
   CudaMemory memory;
 };
@@ -48,6 +51,7 @@ class CudaSamplers : public SamplerTable {
   void Reset(int slot, const SamplingParams& params, std::span<const int32_t> prompt_ids,
              std::span<const int32_t> generated_ids) override;
 
+  uint64_t id() const { return id_; }
   SlotState* states() const { return static_cast<SlotState*>(states_.data()); }
   int32_t* histories() const { return static_cast<int32_t*>(histories_.data()); }
   int32_t* last_samples() const { return static_cast<int32_t*>(last_samples_.data()); }
@@ -63,6 +67,7 @@ class CudaSamplers : public SamplerTable {
     std::vector<int32_t> prompt, generated;
   };
   void Tell(int slot);
+  uint64_t id_;
   std::vector<Slot> slots_;
   CudaMemory states_, histories_, last_samples_;
 };
@@ -122,9 +127,10 @@ class CudaBackend : public Backend {
 
   void Submit(Context& c, const StepProgram& program, const StepInputs& in, DecoderState& state,
               StepOutputs* out) override;
+  void Collect(Context& c) override;
 
  private:
-  // A step's inputs on the device. `prompt_rows` and `rows` may be those of a bucket.
+  // A step's inputs on the device.
   struct DeviceStep {
     StepArrays arrays;
     const int32_t* logits_rows;
@@ -132,34 +138,55 @@ class CudaBackend : public Backend {
     const QueryTile* tiles;
     int rows, prompt_rows, logits_count, tile_count, key_blocks;
   };
+  // What the host has to do with a step's samples once they are there.
+  struct Pending {
+    StepOutputs* out = nullptr;
+    CudaSamplers* samplers = nullptr;
+    std::vector<int32_t> slots;  // of the rows that wanted logits
+    View results;                // [rows] SampleResult
+    View logits;                 // [rows, vocab]
+  };
+  // A step of generated rows only, recorded for `rows` rows and `key_blocks` blocks of keys.
+  struct Recorded {
+    ~Recorded();
+    std::unique_ptr<PinnedMemory> host;  // copied to the device at the beginning of the step
+    std::unique_ptr<Arena> arena;        // all that the step writes
+    DeviceStep step{};
+    View results, logits;
+    cudaGraphExec_t graph = nullptr;
+  };
+  struct RecordKey {
+    const StepProgram* program;
+    uint64_t kv, samplers;
+    const void* embeddings;
+    int rows, key_blocks;
+    auto operator<=>(const RecordKey&) const = default;
+  };
+
   DeviceStep Upload(Context& c, const StepInputs& in);
   // Those of `in`, copied already when a step is under way.
   DeviceStep StepOf(Context& c, const StepInputs& in) { return current_ ? *current_ : Upload(c, in); }
+  bool CanRecord(const StepInputs& in, const StepOutputs& out) const;
+  Recorded& RecordOf(Context& c, const StepProgram& program, const StepInputs& in, DecoderState& state);
+  void Fill(const StepInputs& in, const Recorded& recorded) const;
+  void SubmitRecorded(Context& c, const StepProgram& program, const StepInputs& in, DecoderState& state,
+                      StepOutputs* out);
 
-  // x with rows as deep as w's: x itself where it is.
-  const bf16* Deep(Context& c, const View& x, int depth);
+  // x with rows as deep as w's, `times` in a row: x itself where it is.
+  const bf16* Deep(Context& c, const View& x, int depth, int times = 1);
   // out = silu(x gate) (x up) for a joined weight, gate first.
   void Gated(Context& c, const View& x, const Weight& gate_up, const View& out, int64_t prompt_rows);
-  void Attend(Context& c, const DeviceStep& step, const View& qkv, const AttentionBlock& block, KvCache& kv,
-              const View& out);
-  void RunCalls(Context& c, const StepProgram& program, const StepInputs& in, DecoderState& state, const View& x,
-                StepOutputs* out);
+  // Queues the choice of tokens into results [rows] SampleResult.
+  void QueueSamples(Context& c, const DeviceStep& step, const View& logits, const CudaSamplers& samplers,
+                    const View& results);
+  void Deliver(Context& c, const Pending& pending);
 
   BackendInfo info_;
   int device_;
-  const DeviceStep* current_ = nullptr;
-
-  // What Collect delivers.
-  struct Pending {
-    const StepInputs* in = nullptr;
-    CudaSamplers* samplers = nullptr;
-    StepOutputs* out = nullptr;
-    const float* logits = nullptr;
-    int64_t vocab = 0;
-    std::vector<int32_t> slots;
-  };
-  Pending pending_;
-  std::unique_ptr<PinnedMemory> results_;
+  const DeviceStep* current_ = nullptr;  // of the step that is being queued
+  Pending pending_;                      // of the step that is under way
+  Recorded* recording_ = nullptr;
+  std::map<RecordKey, std::unique_ptr<Recorded>> recorded_;
 };
 
 }  // namespace quire::cuda

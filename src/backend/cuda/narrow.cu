@@ -54,8 +54,7 @@ __global__ __launch_bounds__(kThreads) void NarrowKernel(NarrowArgs a) {
   const bf16* high = low + static_cast<int64_t>(kGated ? p.up_row : 8) * p.k;
   const int begin = segment * SegmentOf(p.k), end = min(p.k, begin + SegmentOf(p.k));
 
-  const int step = a.lists.counts ? kColumns * 8 : kColumns * 8 * static_cast<int>(gridDim.y);
-  for (int first = a.lists.counts ? 0 : static_cast<int>(blockIdx.y) * kColumns * 8; first < rows; first += step) {
+  for (int first = 0; first < rows; first += kColumns * 8) {
     const bf16* x[kColumns];
     bool there[kColumns];
 #pragma unroll
@@ -98,7 +97,7 @@ __global__ __launch_bounds__(kThreads) void NarrowKernel(NarrowArgs a) {
       if (first + row >= rows || column >= p.n) continue;
       const auto add = [&](int which) {
         float sum = sums[0][which][row];
-        for (int s = 1; s < kSegments; ++s) sum += sums[s][which][row];
+        for (int s = 1; s * SegmentOf(p.k) < p.k; ++s) sum += sums[s][which][row];
         return sum;
       };
       float v = add(output);
@@ -120,6 +119,118 @@ __global__ __launch_bounds__(kThreads) void NarrowKernel(NarrowArgs a) {
   }
 }
 
+// The same sums for more rows than weights can be read past in registers: a block of 64 outputs (kGated: 32 gates and
+// their ups) and 64 rows, both brought to shared memory in chunks of 64; four by two warps of 16 outputs and 32 rows.
+constexpr int kTileOutputs = 64, kTileColumns = 64, kTileDepth = 64, kTileStages = 4;
+constexpr int kTileBytes = kTileOutputs * kTileDepth * 2, kTileStageBytes = 2 * kTileBytes;
+
+// Two rows of a fragment's load lie in one line of banks: they take different halves of it.
+__device__ int TileChunkAt(int row, int chunk) {
+  return row * kTileDepth * 2 + ((chunk ^ (row & 1) << 2) << 4);
+}
+
+template <bool kGated>
+__global__ __launch_bounds__(kThreads) void TileKernel(ProductArgs p) {
+  extern __shared__ __align__(128) char shared[];
+  const int tid = static_cast<int>(threadIdx.x), lane = tid % kWarp, warp = tid / kWarp, g = lane / 4, t = lane % 4;
+  const int wm = warp % 4, wn = warp / 4;
+  const int n0 = static_cast<int>(blockIdx.y) * (kGated ? kTileOutputs / 2 : kTileOutputs);
+  const int first = static_cast<int>(blockIdx.x) * kTileColumns;
+  const auto load = [&](int stage, int k0) {
+    char* to = shared + stage * kTileStageBytes;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = tid / 8 + i * 32, chunk = tid % 8;
+      // A warp's 16 rows: gated, 8 gates and then their ups.
+      const int w_row = kGated ? n0 + row / 16 * 8 + row % 8 + (row / 8 % 2) * p.up_row : n0 + row;
+      const int x_row = first + row;
+      CopyAsync(to + TileChunkAt(row, chunk), p.w + static_cast<int64_t>(w_row) * p.k + k0 + chunk * 8, true);
+      CopyAsync(to + kTileBytes + TileChunkAt(row, chunk),
+                p.x + static_cast<int64_t>(min(x_row, p.rows - 1)) * p.k + k0 + chunk * 8, x_row < p.rows);
+    }
+  };
+  const int steps = p.k / kTileDepth, segment = SegmentOf(p.k);
+  for (int s = 0; s < kTileStages - 1; ++s) {
+    if (s < steps) load(s, s * kTileDepth);
+    CommitCopies();
+  }
+  float total[4][4] = {}, acc[4][4] = {};
+  int boundary = segment;
+  bool begun = false;  // total holds a segment
+  const auto close = [&] {
+#pragma unroll
+    for (int c = 0; c < 4; ++c)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        total[c][i] = begun ? total[c][i] + acc[c][i] : acc[c][i];
+        acc[c][i] = 0;
+      }
+    begun = true;
+  };
+  for (int step = 0; step < steps; ++step) {
+    WaitCopies<kTileStages - 2>();
+    __syncthreads();
+    if (step + kTileStages - 1 < steps)
+      load((step + kTileStages - 1) % kTileStages, (step + kTileStages - 1) * kTileDepth);
+    CommitCopies();
+    const char* w_tile = shared + step % kTileStages * kTileStageBytes;
+    const char* x_tile = w_tile + kTileBytes;
+#pragma unroll
+    for (int sub = 0; sub < kTileDepth / kChunk; ++sub) {
+      if (step * kTileDepth + sub * kChunk == boundary) {
+        close();
+        boundary += segment;
+      }
+      const uint4 low = *reinterpret_cast<const uint4*>(w_tile + TileChunkAt(wm * 16 + g, sub * 4 + t));
+      const uint4 high = *reinterpret_cast<const uint4*>(w_tile + TileChunkAt(wm * 16 + g + 8, sub * 4 + t));
+      const uint32_t one[4] = {low.x, high.x, low.y, high.y}, two[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const uint4 xv = *reinterpret_cast<const uint4*>(x_tile + TileChunkAt(wn * 32 + c * 8 + g, sub * 4 + t));
+        Mma(acc[c], one, xv.x, xv.y);
+        Mma(acc[c], two, xv.z, xv.w);
+      }
+    }
+  }
+  close();
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+#pragma unroll
+    for (int i = 0; i < (kGated ? 2 : 4); ++i) {
+      const int row = first + wn * 32 + c * 8 + 2 * t + i % 2;
+      const int column = n0 + (kGated ? wm * 8 : wm * 16) + g + i / 2 * 8;
+      if (row >= p.rows || column >= p.n) continue;
+      float v = total[c][i];
+      if (kGated) {
+        v = Silu(v) * total[c][i + 2];
+      } else {
+        if (p.bias) v += p.bias[column];
+        v = Activate(v, p.activation);
+      }
+      const int64_t at = static_cast<int64_t>(row) * p.n + column;
+      if (p.residual) v += __bfloat162float(p.residual[at]);
+      if (p.out_float) {
+        p.out_float[at] = v;
+      } else {
+        p.out[at] = __float2bfloat16_rn(v);
+      }
+    }
+  }
+}
+
+void LaunchTiles(cudaStream_t stream, const ProductArgs& p) {
+  const bool gated = p.up_row > 0;
+  const auto kernel = gated ? TileKernel<true> : TileKernel<false>;
+  constexpr int kBytes = kTileStages * kTileStageBytes;
+  static_assert(kBytes <= 64 << 10, "the least that all chips have");
+  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), "preparing a product");
+  // Blocks that read the same weights run side by side.
+  const dim3 grid(static_cast<unsigned>(CeilDiv(p.rows, kTileColumns)),
+                  static_cast<unsigned>(CeilDiv(p.n, gated ? kTileOutputs / 2 : kTileOutputs)));
+  kernel<<<grid, kThreads, kBytes, stream>>>(p);
+  CheckLaunch("product of few rows");
+}
+
 template <int kColumns>
 void Launch(cudaStream_t stream, const NarrowArgs& a, int groups) {
   const bool gated = a.p.up_row > 0;
@@ -132,59 +243,9 @@ void Launch(cudaStream_t stream, const NarrowArgs& a, int groups) {
   CheckLaunch("product of few rows");
 }
 
-constexpr int kRouterRows = 32;  // of a block, wide; by 64 experts, 4 x 4 a thread
-constexpr int kRouterExperts = 64;
-constexpr int kRouterDepth = 32;
-constexpr int kRouterThreads = 128;
-
-__global__ __launch_bounds__(kRouterThreads) void RouterWideKernel(const bf16* x, const float* w, const float* bias,
-                                                                   Activation activation, float* out, int rows, int n,
-                                                                   int k) {
-  __shared__ __align__(16) float xs[kRouterDepth][kRouterRows + 4], ws[kRouterDepth][kRouterExperts + 4];
-  const int row0 = static_cast<int>(blockIdx.x) * kRouterRows, n0 = static_cast<int>(blockIdx.y) * kRouterExperts;
-  const int r = static_cast<int>(threadIdx.x) / 16 * 4, e = static_cast<int>(threadIdx.x) % 16 * 4;
-  float acc[4][4] = {};
-  for (int k0 = 0; k0 < k; k0 += kRouterDepth) {
-    for (int i = static_cast<int>(threadIdx.x); i < kRouterRows * kRouterDepth / 2; i += kRouterThreads) {
-      const int row = i / (kRouterDepth / 2), column = i % (kRouterDepth / 2) * 2;
-      const int64_t from = static_cast<int64_t>(min(row0 + row, rows - 1)) * k + k0 + column;
-      const float2 v = Unpack(*reinterpret_cast<const uint32_t*>(x + from));
-      xs[column][row] = v.x;
-      xs[column + 1][row] = v.y;
-    }
-    for (int i = static_cast<int>(threadIdx.x); i < kRouterExperts * kRouterDepth / 4; i += kRouterThreads) {
-      const int row = i / (kRouterDepth / 4), column = i % (kRouterDepth / 4) * 4;
-      const int64_t from = static_cast<int64_t>(min(n0 + row, n - 1)) * k + k0 + column;
-      const float4 v = *reinterpret_cast<const float4*>(w + from);
-      ws[column][row] = v.x;
-      ws[column + 1][row] = v.y;
-      ws[column + 2][row] = v.z;
-      ws[column + 3][row] = v.w;
-    }
-    __syncthreads();
-#pragma unroll 8
-    for (int i = 0; i < kRouterDepth; ++i) {
-      const float4 a = *reinterpret_cast<const float4*>(&xs[i][r]), b = *reinterpret_cast<const float4*>(&ws[i][e]);
-      const float of_row[4] = {a.x, a.y, a.z, a.w}, of_expert[4] = {b.x, b.y, b.z, b.w};
-#pragma unroll
-      for (int p = 0; p < 4; ++p)
-#pragma unroll
-        for (int q = 0; q < 4; ++q) acc[p][q] = fmaf(of_row[p], of_expert[q], acc[p][q]);
-    }
-    __syncthreads();
-  }
-#pragma unroll
-  for (int p = 0; p < 4; ++p)
-#pragma unroll
-    for (int q = 0; q < 4; ++q)
-      if (row0 + r + p < rows && n0 + e + q < n)
-        out[static_cast<int64_t>(row0 + r + p) * n + n0 + e + q] =
-            Activate(acc[p][q] + (bias ? bias[n0 + e + q] : 0), activation);
-}
-
 // A warp a sum.
-__global__ __launch_bounds__(256) void RouterNarrowKernel(const bf16* x, const float* w, const float* bias,
-                                                          Activation activation, float* out, int n, int k) {
+__global__ __launch_bounds__(256) void RouterKernel(const bf16* x, const float* w, const float* bias,
+                                                    Activation activation, float* out, int n, int k) {
   const int lane = threadIdx.x % kWarp, e = static_cast<int>(blockIdx.x) * 8 + threadIdx.x / kWarp;
   if (e >= n) return;
   const int64_t row = blockIdx.y;
@@ -207,12 +268,11 @@ void MultiplyNarrow(cudaStream_t stream, const ProductArgs& args) {
   if (args.rows <= 8) return Launch<1>(stream, a, 1);
   if (args.rows <= 16) return Launch<2>(stream, a, 1);
   if (args.rows <= 32) return Launch<4>(stream, a, 1);
-  Launch<8>(stream, a, static_cast<int>(CeilDiv(args.rows, 64)));
+  LaunchTiles(stream, args);
 }
 
 void MultiplyExpertsNarrow(cudaStream_t stream, const ExpertArgs& args) {
-  const NarrowArgs a{args.product, args.lists,    args.expert_stride,
-                     args.top_k,   args.gathered, args.scattered};
+  const NarrowArgs a{args.product, args.lists, args.expert_stride, args.top_k, args.gathered, args.scattered};
   const int pairs = args.product.rows;
   if (pairs == 0) return;
   const int groups = pairs < args.experts ? pairs : args.experts;
@@ -223,15 +283,10 @@ void MultiplyExpertsNarrow(cudaStream_t stream, const ExpertArgs& args) {
 }
 
 void MultiplyRouter(cudaStream_t stream, const bf16* x, const float* w, const float* bias, Activation activation,
-                    float* out, int rows, int n, int k, bool narrow) {
+                    float* out, int rows, int n, int k) {
   if (rows == 0) return;
-  if (narrow) {
-    RouterNarrowKernel<<<dim3(static_cast<unsigned>(CeilDiv(n, 8)), static_cast<unsigned>(rows)), 256, 0, stream>>>(
-        x, w, bias, activation, out, n, k);
-  } else {
-    RouterWideKernel<<<dim3(static_cast<unsigned>(CeilDiv(rows, kRouterRows)), static_cast<unsigned>(CeilDiv(n, kRouterExperts))),
-                       kRouterThreads, 0, stream>>>(x, w, bias, activation, out, rows, n, k);
-  }
+  RouterKernel<<<dim3(static_cast<unsigned>(CeilDiv(n, 8)), static_cast<unsigned>(rows)), 256, 0, stream>>>(
+      x, w, bias, activation, out, n, k);
   CheckLaunch("router");
 }
 

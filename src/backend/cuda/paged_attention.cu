@@ -107,8 +107,10 @@ struct PromptPolicy {
     return a.out + (static_cast<int64_t>(tile.first + row) * a.heads + head) * dim;
   }
   template <int kDim>
-  __device__ void Prologue(const uint32_t (&)[kDim / 16][4], char*) {}
-  __device__ void Scale(float (&s)[8][4], const int (&)[2], int, float scale_log2) const { ScaleAlone(s, scale_log2); }
+  __device__ void Begin(char*) {}
+  template <int kDim>
+  __device__ void Prologue(const Queries<kDim>&, char*) {}
+  __device__ void Scale(float (&s)[32], const int (&)[2], int, float scale_log2) const { ScaleAlone(s, scale_log2); }
 };
 
 constexpr int kPages = kKeyBlock / kPageTokens;  // of a block of keys: a warp each
@@ -203,8 +205,8 @@ __global__ __launch_bounds__(kGeneratedThreads) void GeneratedKernel(PagedArgs a
 // Blocks of keys in ascending order. Blocks: (heads, rows); a thread a dim.
 __global__ void MergeKernel(PagedArgs a, int first, int blocks, const float* partial) {
   const int head = static_cast<int>(blockIdx.x), dim = a.cache.dim, r = first + static_cast<int>(blockIdx.y);
-  if (a.step.slots[r] < 0) return;
-  const int used = a.step.positions[r] / kKeyBlock + 1, i = static_cast<int>(threadIdx.x);
+  const bool there = a.step.slots[r] >= 0;
+  const int used = there ? a.step.positions[r] / kKeyBlock + 1 : 0, i = static_cast<int>(threadIdx.x);
   if (i >= dim) return;
   const float* from = partial + (static_cast<int64_t>(blockIdx.y) * a.heads + head) * blocks * (dim + 2);
   float largest = -INFINITY, sum = 0, mix = 0;
@@ -214,7 +216,7 @@ __global__ void MergeKernel(PagedArgs a, int first, int blocks, const float* par
     sum = sum * keep + from[1] * add;
     largest = next;
   }
-  a.out[(static_cast<int64_t>(r) * a.heads + head) * dim + i] = __float2bfloat16_rn(mix / sum);
+  a.out[(static_cast<int64_t>(r) * a.heads + head) * dim + i] = __float2bfloat16_rn(there ? mix / sum : 0.0f);
 }
 
 }  // namespace

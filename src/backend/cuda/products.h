@@ -19,8 +19,8 @@ struct ProductArgs {
   const bf16* w;
   const float* bias = nullptr;     // [n]
   const bf16* residual = nullptr;  // [rows, n]; may be out
-  bf16* out;                       // [rows, n]
-  float* out_float = nullptr;      // in place of out; narrow only
+  bf16* out = nullptr;             // [rows, n]
+  float* out_float = nullptr;      // in place of out
   int rows, n, k;                  // with up_row: n is the number of gates
   int up_row = 0;
   Activation activation = Activation::kNone;
@@ -51,8 +51,8 @@ constexpr int MostTiles(int pairs, int experts) {
 // ids [rows, top_k].
 void SortByExpert(cudaStream_t stream, const int32_t* ids, int rows, int top_k, int experts, const ExpertLists& lists);
 
-// Row i of a product over pairs is pairs[i]. `gathered`: its x is row pairs[i] / top_k, else row i. `scattered`: its out
-// is row pairs[i], else row i. Weights of expert e begin at w + e expert_stride.
+// Row i of a product over pairs is pairs[i]. `gathered`: its x is row pairs[i] / top_k, else row i. `scattered`: its
+// out is row pairs[i], else row i. Weights of expert e begin at w + e expert_stride.
 struct ExpertArgs {
   ProductArgs product;  // rows: pairs
   ExpertLists lists;
@@ -65,8 +65,8 @@ void MultiplyExpertsNarrow(cudaStream_t stream, const ExpertArgs& args);
 // As MultiplyExpertsWide for rows that are not gathered; false as MultiplyHopper.
 bool MultiplyExpertsHopper(cudaStream_t stream, const ExpertArgs& args);
 
-// Router: w [n, k] float32; out float32.
+// Router, rows of class kGenerated: w [n, k] float32; out float32.
 void MultiplyRouter(cudaStream_t stream, const bf16* x, const float* w, const float* bias, Activation activation,
-                    float* out, int rows, int n, int k, bool narrow);
+                    float* out, int rows, int n, int k);
 
 }  // namespace quire::cuda

@@ -70,8 +70,12 @@ class HeldRow {
   }
 
  private:
-  __device__ static int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
-  __device__ static int At(int chunk) { return (chunk * kWarp + Lane()) * 8; }
+  __device__ static int Lane() {
+    return static_cast<int>(threadIdx.x) % kWarp;
+  }
+  __device__ static int At(int chunk) {
+    return (chunk * kWarp + Lane()) * 8;
+  }
   const bf16* row_;
   int width_;
   bool chunked_;
@@ -191,7 +195,7 @@ __global__ void EmbedKernel(const int32_t* sources, const int32_t* indices, int 
 // A warp a row; each lane holds every 32nd expert.
 constexpr int kMostExperts = 256;
 __global__ void RouteKernel(const float* logits, int rows, int experts, int top_k, bool normalize, float scale,
-                            int32_t* ids, float* weights) {
+                            const int32_t* slots, int32_t* ids, float* weights) {
   const int64_t r = WarpRow();
   if (r >= rows) return;
   const int lane = threadIdx.x % kWarp;
@@ -232,8 +236,9 @@ __global__ void RouteKernel(const float* logits, int rows, int experts, int top_
       if (id == lane + j * kWarp) held[j] = kTaken;
   }
   if (lane >= top_k) return;
-  ids[r * top_k + lane] = chosen_id;
-  weights[r * top_k + lane] = (normalize ? chosen_p / (chosen_sum + 1e-20f) : chosen_p) * scale;
+  const bool there = !slots || slots[r] >= 0;
+  ids[r * top_k + lane] = there && chosen_id < experts ? chosen_id : -1;
+  weights[r * top_k + lane] = there ? (normalize ? chosen_p / (chosen_sum + 1e-20f) : chosen_p) * scale : 0;
 }
 
 // One block. The order of an expert's pairs is free: each is a product of its own.
@@ -317,14 +322,16 @@ __global__ void PatchChunksKernel(const bf16* x, ConvolutionShape s, int run, in
   const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (at >= rows * chunks) return;
   const int r = at / chunks, c = at % chunks * 8, in = static_cast<int>(s.in);
-  const int ox = r % static_cast<int>(s.out_width), oy = r / static_cast<int>(s.out_width) % static_cast<int>(s.out_height);
+  const int ox = r % static_cast<int>(s.out_width),
+            oy = r / static_cast<int>(s.out_width) % static_cast<int>(s.out_height);
   const int b = r / static_cast<int>(s.out_width * s.out_height);
   const int which = c / run, columns = run / in, per_line = s.kernel / columns;
   const int iy = oy * s.stride + which / per_line - s.pad;
   const int ix = ox * s.stride + which % per_line * columns - s.pad;
   uint4 chunk{};
   if (iy >= 0 && iy < s.height && ix >= 0 && ix < s.width)
-    chunk = *reinterpret_cast<const uint4*>(x + ((static_cast<int64_t>(b) * s.height + iy) * s.width + ix) * in + c % run);
+    chunk =
+        *reinterpret_cast<const uint4*>(x + ((static_cast<int64_t>(b) * s.height + iy) * s.width + ix) * in + c % run);
   *reinterpret_cast<uint4*>(out + static_cast<int64_t>(at) * 8) = chunk;
 }
 
@@ -367,9 +374,9 @@ void Widen(cudaStream_t stream, const bf16* from, int64_t count, float* to) {
   CheckLaunch("conversion");
 }
 
-void PadRows(cudaStream_t stream, const bf16* from, int64_t rows, int width, int padded, bf16* to) {
-  Map(stream, rows * padded, to, [=] __device__(int64_t i) {
-    const int64_t r = i / padded, c = i % padded;
+void PadRows(cudaStream_t stream, const bf16* from, int64_t rows, int width, int padded, int times, bf16* to) {
+  Map(stream, rows * times * padded, to, [=] __device__(int64_t i) {
+    const int64_t r = i / padded / times, c = i % padded;
     return c < width ? __bfloat162float(from[r * width + c]) : 0.0f;
   });
 }
@@ -398,8 +405,8 @@ void GatherPatches(cudaStream_t stream, const bf16* x, const ConvolutionShape& s
   const bool whole_lines = s.pad == 0 && s.stride * s.in % 8 == 0 && s.width * s.in % 8 == 0;
   const int64_t run = whole_lines ? s.kernel * s.in : s.in;
   if (run % 8 == 0 && padded == depth && rows * depth / 8 < int64_t{1} << 31) {
-    PatchChunksKernel<<<Blocks(rows * depth / 8, kThreads), kThreads, 0, stream>>>(
-        x, s, static_cast<int>(run), padded, static_cast<int>(rows), out);
+    PatchChunksKernel<<<Blocks(rows * depth / 8, kThreads), kThreads, 0, stream>>>(x, s, static_cast<int>(run), padded,
+                                                                                   static_cast<int>(rows), out);
     CheckLaunch("patches of a convolution");
     return;
   }
@@ -422,9 +429,9 @@ void EmbedRows(cudaStream_t stream, const int32_t* sources, const int32_t* indic
 }
 
 void RouteRows(cudaStream_t stream, const float* logits, int rows, int experts, int top_k, bool normalize, float scale,
-               int32_t* ids, float* weights) {
-  RouteKernel<<<Blocks(rows, kRowsInBlock), kThreads, 0, stream>>>(logits, rows, experts, top_k, normalize, scale, ids,
-                                                                   weights);
+               const int32_t* slots, int32_t* ids, float* weights) {
+  RouteKernel<<<Blocks(rows, kRowsInBlock), kThreads, 0, stream>>>(logits, rows, experts, top_k, normalize, scale,
+                                                                   slots, ids, weights);
   CheckLaunch("routing");
 }
 

@@ -23,8 +23,8 @@ void SiluMulRows(cudaStream_t stream, const bf16* x, int64_t rows, int width, bf
 void AddRepeated(cudaStream_t stream, bf16* x, int64_t elements, const float* w, int64_t count);
 void Narrow(cudaStream_t stream, const float* from, int64_t count, bf16* to);
 void Widen(cudaStream_t stream, const bf16* from, int64_t count, float* to);
-// Rows of `width` to rows of `padded`, zeros behind.
-void PadRows(cudaStream_t stream, const bf16* from, int64_t rows, int width, int padded, bf16* to);
+// Rows of `width` to rows of `padded`, zeros behind, each `times` in a row.
+void PadRows(cudaStream_t stream, const bf16* from, int64_t rows, int width, int padded, int times, bf16* to);
 // to[rows[i]] = from[i]
 void ScatterRows(cudaStream_t stream, const bf16* from, const int32_t* rows, int64_t count, int width, bf16* to);
 // out[i] = (pixels[i] / 255 - 0.5) / 0.5
@@ -46,9 +46,10 @@ void GatherPatches(cudaStream_t stream, const bf16* x, const ConvolutionShape& s
 void EmbedRows(cudaStream_t stream, const int32_t* sources, const int32_t* indices, int rows, const bf16* table,
                int64_t table_stride, const bf16* embeddings, const int32_t* last_samples, int width, bf16* out);
 
-// The top_k experts of each row, as Backend::Route. At most 256 experts, 32 chosen.
+// The top_k experts of each row, as Backend::Route. At most 256 experts, 32 chosen. slots: null, or rows whose slot is
+// negative choose none, -1.
 void RouteRows(cudaStream_t stream, const float* logits, int rows, int experts, int top_k, bool normalize, float scale,
-               int32_t* ids, float* weights);
+               const int32_t* slots, int32_t* ids, float* weights);
 // x[r] += sum over s of weights[r, s] y[r, s], + shared[r] where there is one.
 void CombineRows(cudaStream_t stream, const bf16* y, const float* weights, const bf16* shared, int64_t rows, int top_k,
                  int width, bf16* x);

@@ -1,6 +1,6 @@
 // The decoder's steps.
 #include <algorithm>
-#include <cstring>
+#include <functional>
 
 #include "backend/cuda/backend.h"
 #include "backend/cuda/rows.h"
@@ -34,6 +34,25 @@ int KeyBlocks(const StepInputs& in) {
   for (int r = in.prompt_rows(); r < in.rows(); ++r) last = std::max(last, in.positions()[r]);
   return last / kKeyBlock + 1;
 }
+
+// Columns of a recorded step's inputs; behind them [rows, pages], a page table a row.
+enum { kSources, kIndices, kPositions, kPageRows, kSampleSlots, kLogitsRows, kColumns };
+
+// For as long as a step is being queued.
+class Current {
+ public:
+  template <typename Step>
+  Current(const Step** where, const Step* step) {
+    *where = step;
+    reset_ = [where] { *where = nullptr; };
+  }
+  ~Current() { reset_(); }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  std::function<void()> reset_;
+};
 
 }  // namespace
 
@@ -154,32 +173,51 @@ void CudaBackend::Run(Context& c, const HeadBlock& block, const StepInputs& in, 
                       StepOutputs* out) {
   out->samples.clear();
   out->logits.clear();
-  const auto count = static_cast<int64_t>(in.logits_rows().size());
-  if (count == 0) return;
-  const Arena::Scope scope(c.arena);
   const DeviceStep step = StepOf(c, in);
-  const View rows = c.arena.Take(x.dtype, {count, x.width()});
-  GatherRows(StreamOf(c), x.data, step.logits_rows, static_cast<int>(count), static_cast<int>(x.width()), rows.data);
-  RmsNorm(c, rows, block.norm, rows);
+  const int count = step.logits_count;
+  if (count == 0) return;
+  // Not in a scope: Collect may still want a row of logits.
   const View logits = c.arena.Take(DType::kF32, {count, block.head.weight->n()});
-  // One row a sequence, of either class: all take the kernel for few rows.
-  Linear(c, rows, *block.head.weight, nullptr, Activation::kNone, {}, logits, 0);
-  SampleRows(c, in, logits, state, out);
+  const View results = c.arena.Take(DType::kU8, {count, static_cast<int64_t>(sizeof(SampleResult))});
+  {
+    const Arena::Scope scope(c.arena);
+    const View rows = c.arena.Take(x.dtype, {count, x.width()});
+    GatherRows(StreamOf(c), x.data, step.logits_rows, count, static_cast<int>(x.width()), rows.data);
+    RmsNorm(c, rows, block.norm, rows);
+    // One row a sequence, of either class: all take the kernel for few rows.
+    Linear(c, rows, *block.head.weight, nullptr, Activation::kNone, {}, logits, 0);
+  }
+  auto& samplers = static_cast<CudaSamplers&>(*state.samplers);
+  QueueSamples(c, step, logits, samplers, results);
+  if (recording_) {
+    recording_->results = results;
+    recording_->logits = logits;
+    return;
+  }
+  pending_ = {out, &samplers, {}, results, logits};
+  for (const int32_t row : in.logits_rows()) pending_.slots.push_back(in.slots()[row]);
 }
 
 void CudaBackend::SampleRows(Context& c, const StepInputs& in, const View& logits, DecoderState& state,
                              StepOutputs* out) {
   const Arena::Scope scope(c.arena);
-  const DeviceStep step = StepOf(c, in);
   auto& samplers = static_cast<CudaSamplers&>(*state.samplers);
+  const View results = c.arena.Take(DType::kU8, {logits.rows(), static_cast<int64_t>(sizeof(SampleResult))});
+  QueueSamples(c, StepOf(c, in), logits, samplers, results);
+  Pending pending{out, &samplers, {}, results, logits};
+  for (const int32_t row : in.logits_rows()) pending.slots.push_back(in.slots()[row]);
+  Deliver(c, pending);
+}
+
+void CudaBackend::QueueSamples(Context& c, const DeviceStep& step, const View& logits, const CudaSamplers& samplers,
+                               const View& results) {
+  const Arena::Scope scope(c.arena);
   const auto rows = static_cast<int>(logits.rows());
-  const auto vocab = static_cast<int>(logits.width());
   const View bans = c.arena.Take(DType::kI32, {rows, 1 + kMostBans});
   const View partial = c.arena.Take(DType::kF32, {rows, kChunks, kPartialWords});
-  const View results = c.arena.Take(DType::kU8, {rows * static_cast<int64_t>(sizeof(SampleResult))});
   SampleGreedy(StreamOf(c), {.logits = logits.as<float>(),
                              .rows = rows,
-                             .vocab = vocab,
+                             .vocab = static_cast<int>(logits.width()),
                              .slots = step.logits_slots,
                              .states = samplers.states(),
                              .histories = samplers.histories(),
@@ -187,35 +225,156 @@ void CudaBackend::SampleRows(Context& c, const StepInputs& in, const View& logit
                              .bans = bans.as<int32_t>(),
                              .partial = partial.as<float>(),
                              .results = static_cast<SampleResult*>(results.data)});
-  std::vector<SampleResult> found(static_cast<size_t>(rows));
-  CopyOut(c, results, found.data());
-  out->samples.resize(found.size());
-  if (out->keep_logits) out->logits.resize(found.size());
-  std::vector<float> row(static_cast<size_t>(vocab));
-  for (int i = 0; i < rows; ++i) {
-    const int slot = in.slots()[in.logits_rows()[i]];
+}
+
+void CudaBackend::Deliver(Context& c, const Pending& pending) {
+  const size_t count = pending.slots.size();
+  std::vector<SampleResult> found(count);
+  CopyOut(c, pending.results.Slice(0, static_cast<int64_t>(count)), found.data());
+  StepOutputs& out = *pending.out;
+  out.samples.resize(count);
+  if (out.keep_logits) out.logits.resize(count);
+  std::vector<float> row(static_cast<size_t>(pending.logits.width()));
+  for (size_t i = 0; i < count; ++i) {
     const bool by_host = found[i].status != kSampled;
-    if (by_host || out->keep_logits) CopyOut(c, logits.Slice(i, 1), row.data());
-    if (out->keep_logits) out->logits[i] = row;
+    if (by_host || out.keep_logits) CopyOut(c, pending.logits.Slice(static_cast<int64_t>(i), 1), row.data());
+    if (out.keep_logits) out.logits[i] = row;
     if (by_host) {
-      out->samples[i] = samplers.Choose(slot, row);  // refuses logits that are no numbers
+      out.samples[i] = pending.samplers->Choose(pending.slots[i], row);  // refuses logits that are no numbers
     } else {
-      samplers.Take(slot, found[i].token);
-      out->samples[i] = {found[i].token, found[i].logprob, {}};
+      pending.samplers->Take(pending.slots[i], found[i].token);
+      out.samples[i] = {found[i].token, found[i].logprob, {}};
     }
   }
 }
 
 void CudaBackend::Submit(Context& c, const StepProgram& program, const StepInputs& in, DecoderState& state,
                          StepOutputs* out) {
+  pending_ = {};
+  if (CanRecord(in, *out)) return SubmitRecorded(c, program, in, state, out);
   const Arena::Scope scope(c.arena);
   const DeviceStep step = Upload(c, in);
-  current_ = &step;
-  struct Done {
-    const DeviceStep** current;
-    ~Done() { *current = nullptr; }
-  } done{&current_};
+  const Current current(&current_, &step);
   Backend::Submit(c, program, in, state, out);
+}
+
+void CudaBackend::Collect(Context& c) {
+  c.stream.Synchronize();
+  if (pending_.out) Deliver(c, pending_);
+  pending_ = {};
+}
+
+// ---- recorded steps
+
+CudaBackend::Recorded::~Recorded() {
+  if (graph) cudaGraphExecDestroy(graph);
+}
+
+bool CudaBackend::CanRecord(const StepInputs& in, const StepOutputs& out) const {
+  return in.rows() > 0 && in.prompt_rows() == 0 && static_cast<int>(in.logits_rows().size()) == in.rows() &&
+         !out.keep_logits;
+}
+
+// The results do not depend on how many rows are added; a record for each number would cost memory and time.
+int BucketOf(int rows) {
+  constexpr int kStep = 16;
+  if (rows > kStep) return (rows + kStep - 1) / kStep * kStep;
+  int bucket = 1;
+  while (bucket < rows) bucket *= 2;
+  return bucket;
+}
+
+void CudaBackend::Fill(const StepInputs& in, const Recorded& recorded) const {
+  const int rows = recorded.step.rows, width = recorded.step.arrays.pages_per_slot;
+  auto* to = static_cast<int32_t*>(recorded.host->data());
+  std::fill_n(to, recorded.host->bytes() / sizeof(int32_t), 0);
+  const auto column = [&](int index) { return to + index * rows; };
+  std::ranges::copy(in.sources(), column(kSources));
+  std::ranges::copy(in.indices(), column(kIndices));
+  std::ranges::copy(in.positions(), column(kPositions));
+  std::ranges::copy(in.slots(), column(kSampleSlots));
+  for (int r = 0; r < rows; ++r) {
+    const bool there = r < in.rows() && in.slots()[r] >= 0;
+    column(kPageRows)[r] = there ? r : -1;
+    column(kLogitsRows)[r] = r;
+    if (!there) {
+      column(kSampleSlots)[r] = -1;
+      continue;
+    }
+    const auto pages = in.pages(in.slots()[r]);
+    std::copy_n(pages.begin(), std::min<size_t>(pages.size(), static_cast<size_t>(width)),
+                column(kColumns) + static_cast<ptrdiff_t>(r) * width);
+  }
+}
+
+CudaBackend::Recorded& CudaBackend::RecordOf(Context& c, const StepProgram& program, const StepInputs& in,
+                                             DecoderState& state) {
+  constexpr int kBlockStep = 2;
+  const int blocks = (KeyBlocks(in) + kBlockStep - 1) / kBlockStep * kBlockStep;
+  const RecordKey key{&program,
+                      static_cast<const CudaKvCache&>(*state.kv).id,
+                      static_cast<const CudaSamplers&>(*state.samplers).id(),
+                      state.embeddings.data,
+                      BucketOf(in.rows()),
+                      blocks};
+  std::unique_ptr<Recorded>& found = recorded_[key];
+  if (found) return *found;
+  auto made = std::make_unique<Recorded>();
+  const int rows = key.rows, width = blocks * (kKeyBlock / kPageTokens);
+  const size_t words = static_cast<size_t>(rows) * (kColumns + static_cast<size_t>(width));
+  made->host = std::make_unique<PinnedMemory>(words * sizeof(int32_t));
+  made->arena = std::make_unique<Arena>(*this);
+  Context own{c.stream, *made->arena};
+  const View block = own.arena.Take(DType::kI32, {static_cast<int64_t>(words)});
+  const auto column = [&](int index) { return block.as<int32_t>() + index * rows; };
+  made->step = {
+      .arrays = {column(kSources), column(kIndices), column(kPositions), column(kPageRows), column(kColumns), width},
+      .logits_rows = column(kLogitsRows),
+      .logits_slots = column(kSampleSlots),
+      .tiles = nullptr,
+      .rows = rows,
+      .prompt_rows = 0,
+      .logits_count = rows,
+      .tile_count = 0,
+      .key_blocks = blocks};
+  StepInputs shape({rows, 1, 1});
+  for (int r = 0; r < rows; ++r) shape.AddRow(RowClass::kGenerated, TokenSource::kToken, 0, 0, 0, true);
+
+  const Current current(&current_, &made->step);
+  struct Recording {
+    explicit Recording(Recorded** where, Recorded* what) : where_(where) { *where = what; }
+    ~Recording() { *where_ = nullptr; }
+    Recorded** where_;
+  } recording(&recording_, made.get());
+  cudaStream_t stream = StreamOf(c);
+  StepOutputs unused;
+  // Memory is taken while recording, which only the relaxed mode allows.
+  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "recording a step");
+  cudaGraph_t graph = nullptr;
+  try {
+    CopyIn(own, made->host->data(), block);
+    Backend::Submit(own, program, shape, state, &unused);
+  } catch (...) {
+    cudaStreamEndCapture(stream, &graph);
+    if (graph) cudaGraphDestroy(graph);
+    recorded_.erase(key);
+    throw;
+  }
+  Check(cudaStreamEndCapture(stream, &graph), "recording a step");
+  const cudaError_t made_graph = cudaGraphInstantiate(&made->graph, graph, 0);
+  cudaGraphDestroy(graph);
+  Check(made_graph, "recording a step");
+  found = std::move(made);
+  return *found;
+}
+
+void CudaBackend::SubmitRecorded(Context& c, const StepProgram& program, const StepInputs& in, DecoderState& state,
+                                 StepOutputs* out) {
+  const Recorded& recorded = RecordOf(c, program, in, state);
+  Fill(in, recorded);
+  Check(cudaGraphLaunch(recorded.graph, StreamOf(c)), "a step");
+  pending_ = {out, static_cast<CudaSamplers*>(state.samplers.get()), {}, recorded.results, recorded.logits};
+  pending_.slots.assign(in.slots().begin(), in.slots().end());
 }
 
 }  // namespace quire::cuda

@@ -49,42 +49,54 @@ struct GridPolicy {
     return a.out + (static_cast<int64_t>(b * a.height + gy) * a.width + gx) * a.heads * a.dim + head * a.dim;
   }
 
+  // Row r of both tables, one behind the other.
+  __device__ int TableRows() const { return 2 * (a.side_y + a.side_x) - 2; }
+  __device__ const bf16* TableRow(int r) const {
+    const int rows = 2 * a.side_y - 1;
+    if (r >= TableRows()) return nullptr;
+    return r < rows ? a.rows + static_cast<int64_t>(r) * a.table_stride
+                    : a.columns + static_cast<int64_t>(r - rows) * a.table_stride;
+  }
+  template <int kDim>
+  __device__ void Begin(char* scratch) {
+    LoadTile<kDim>(scratch, a.dim, a.qkv, [&](int r) { return TableRow(r); });
+  }
   // The products of the queries with both tables, as far as their windows reach, in shared memory:
   // [query][by row of the key, then by its column], in units of log 2.
   template <int kDim>
-  __device__ void Prologue(const uint32_t (&q)[kDim / 16][4], char* scratch) {
+  __device__ void Prologue(const Queries<kDim>& q, char* scratch) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, g = lane / 4, t = lane % 4;
     auto* terms = reinterpret_cast<__half*>(extra);
-    for (int table = 0; table < 2; ++table) {
-      const int side = table ? a.side_x : a.side_y, offset = table ? column_terms : 0;
-      const bf16* values = table ? a.columns : a.rows;
-      for (int from = 0; from < 2 * side - 1; from += 64) {
-        LoadTile<kDim>(scratch, a.dim, a.qkv, [&](int r) {
-          return from + r < 2 * side - 1 ? values + static_cast<int64_t>(from + r) * a.table_stride : nullptr;
-        });
+    for (int from = 0; from < TableRows(); from += 64) {
+      if (from > 0) {
+        __syncthreads();
+        LoadTile<kDim>(scratch, a.dim, a.qkv, [&](int r) { return TableRow(from + r); });
         CommitCopies();
         WaitCopies<0>();
-        __syncthreads();
-        float s[8][4];
-        MultiplyTile<kDim>(q, SharedAddress(scratch), s);
+        Publish();
+      }
+      float s[32] = {};
+      MultiplyTile<kDim>(q, SharedAddress(scratch), s);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int row = warp * 16 + g + h * 8, i = min(first + row, keys - 1), y = RowOf(i);
-          const int here = table ? i - y * a.side_x : y;
+      for (int h = 0; h < 2; ++h) {
+        const int row = warp * 16 + g + h * 8, i = min(first + row, keys - 1), y = RowOf(i), x = i - y * a.side_x;
 #pragma unroll
-          for (int j = 0; j < 8; ++j)
+        for (int j = 0; j < 8; ++j)
 #pragma unroll
-            for (int k = 0; k < 2; ++k) {
-              const int there = here + side - 1 - (from + j * 8 + 2 * t + k);
-              if (there >= 0 && there < side)
-                terms[row * term_stride + offset + there] = __float2half_rn(s[j][h * 2 + k] * kLog2E);
-            }
-        }
-        __syncthreads();
+          for (int k = 0; k < 2; ++k) {
+            const int column = from + j * 8 + 2 * t + k, rows = 2 * a.side_y - 1;
+            const bool of_rows = column < rows;
+            const int side = of_rows ? a.side_y : a.side_x;
+            const int there = (of_rows ? y : x) + side - 1 - (of_rows ? column : column - rows);
+            if (there >= 0 && there < side)
+              terms[row * term_stride + (of_rows ? 0 : column_terms) + there] =
+                  __float2half_rn(s[4 * j + 2 * h + k] * kLog2E);
+          }
       }
     }
+    __syncthreads();
   }
-  __device__ void Scale(float (&s)[8][4], const int (&row)[2], int first_key, float scale_log2) const {
+  __device__ void Scale(float (&s)[32], const int (&row)[2], int first_key, float scale_log2) const {
     const auto* terms = reinterpret_cast<const __half*>(extra);
     const __half* of_row[2] = {terms + row[0] * term_stride, terms + row[1] * term_stride};
     const int t = threadIdx.x % 4;
@@ -97,16 +109,16 @@ struct GridPolicy {
         for (int h = 0; h < 2; ++h) {
           const __half2 by_column = *reinterpret_cast<const __half2*>(of_row[h] + column_terms + (x & ~1));
           const float2 term = __half22float2(__hadd2(__half2half2(of_row[h][y]), by_column));
-          s[j][2 * h] = fmaf(s[j][2 * h], scale_log2, term.x);
-          s[j][2 * h + 1] = fmaf(s[j][2 * h + 1], scale_log2, term.y);
+          s[4 * j + 2 * h] = fmaf(s[4 * j + 2 * h], scale_log2, term.x);
+          s[4 * j + 2 * h + 1] = fmaf(s[4 * j + 2 * h + 1], scale_log2, term.y);
         }
       } else {
         const int y2 = min(RowOf(key + 1), a.side_y - 1), x2 = min(key + 1 - y2 * a.side_x, a.side_x - 1);
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const __half* c = of_row[h] + column_terms;
-          s[j][2 * h] = fmaf(s[j][2 * h], scale_log2, __half2float(__hadd(of_row[h][y], c[x])));
-          s[j][2 * h + 1] = fmaf(s[j][2 * h + 1], scale_log2, __half2float(__hadd(of_row[h][y2], c[x2])));
+          s[4 * j + 2 * h] = fmaf(s[4 * j + 2 * h], scale_log2, __half2float(__hadd(of_row[h][y], c[x])));
+          s[4 * j + 2 * h + 1] = fmaf(s[4 * j + 2 * h + 1], scale_log2, __half2float(__hadd(of_row[h][y2], c[x2])));
         }
       }
     }
@@ -145,8 +157,10 @@ struct PrefixPolicy {
     return a.out + ((static_cast<int64_t>(blockIdx.z) * a.tokens + first + row) * a.heads + head) * a.dim;
   }
   template <int kDim>
-  __device__ void Prologue(const uint32_t (&)[kDim / 16][4], char*) {}
-  __device__ void Scale(float (&s)[8][4], const int (&)[2], int, float scale_log2) const { ScaleAlone(s, scale_log2); }
+  __device__ void Begin(char*) {}
+  template <int kDim>
+  __device__ void Prologue(const Queries<kDim>&, char*) {}
+  __device__ void Scale(float (&s)[32], const int (&)[2], int, float scale_log2) const { ScaleAlone(s, scale_log2); }
 };
 
 }  // namespace

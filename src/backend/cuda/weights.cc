@@ -1,6 +1,6 @@
 // Weights, cache and samplers in device memory.
 #include <algorithm>
-#include <cstring>
+#include <atomic>
 
 #include "backend/cuda/backend.h"
 #include "base/error.h"
@@ -45,6 +45,11 @@ std::unique_ptr<CudaMemory> Zeros(int64_t elements) {
   return memory;
 }
 
+uint64_t NextId() {
+  static std::atomic<uint64_t> next = 0;
+  return ++next;
+}
+
 void PrepareFloats(const std::vector<float>& values, CudaWeight* w) {
   w->float_memory = std::make_unique<CudaMemory>(values.size() * sizeof(float));
   ToDevice(w->float_memory->data(), values.data(), values.size() * sizeof(float));
@@ -65,14 +70,31 @@ std::unique_ptr<CudaWeight> PrepareTable(Role role, const HostTensor& t) {
   return w;
 }
 
+// Float32 weights as sums of bf16 parts, [part 0 | part 1 | part 2] a row: three hold all 24 bits. One suffices where
+// the file has bf16, and products of bf16 are exact in float32.
 std::unique_ptr<CudaWeight> PrepareRouter(const HostTensor& t) {
   const int64_t n = t.shape[0], k = t.shape[1], depth = RoundUp(k, kDepthStep);
   auto w = std::make_unique<CudaWeight>(Role::kRouter, n, k);
   w->depth = static_cast<int>(depth);
-  const std::vector<float> values = t.ToFloats();
+  w->parts = t.dtype == DType::kBf16 ? 1 : 3;
+  std::vector<float> rest = t.ToFloats();
   std::vector<float> deep(static_cast<size_t>(n * depth), 0.0f);
-  for (int64_t i = 0; i < n; ++i) std::copy_n(values.begin() + i * k, k, deep.begin() + i * depth);
+  std::vector<Bf16> parts(static_cast<size_t>(n * depth * w->parts), Bf16{0});
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < k; ++j) {
+      float& value = rest[i * k + j];
+      deep[i * depth + j] = value;
+      for (int part = 0; part < w->parts; ++part) {
+        const Bf16 rounded = ToBf16(value);
+        parts[(i * w->parts + part) * depth + j] = rounded;
+        value -= ToFloat(rounded);
+      }
+    }
+  }
   PrepareFloats(deep, w.get());
+  w->memory = Zeros(RoundUp(n, kRowStep) * depth * w->parts);
+  ToDevice(w->memory->data(), parts.data(), parts.size() * sizeof(Bf16));
+  w->values = static_cast<const bf16*>(w->memory->data());
   return w;
 }
 
@@ -152,7 +174,8 @@ WeightPtr CudaBackend::Prepare(Role role, std::span<const HostTensor> tensors, b
 }
 
 CudaKvCache::CudaKvCache(const KvShape& s)
-    : shape(s),
+    : id(NextId()),
+      shape(s),
       memory(static_cast<size_t>(s.layers) * static_cast<size_t>(s.pages) * 2 * static_cast<size_t>(s.kv_heads) *
              kPageTokens * static_cast<size_t>(s.head_dim) * 2) {}
 
@@ -166,7 +189,8 @@ std::unique_ptr<KvCache> CudaBackend::CreateKvCache(const KvShape& shape) {
 }
 
 CudaSamplers::CudaSamplers(int slots)
-    : slots_(static_cast<size_t>(slots)),
+    : id_(NextId()),
+      slots_(static_cast<size_t>(slots)),
       states_(static_cast<size_t>(slots) * sizeof(SlotState)),
       histories_(static_cast<size_t>(slots) * kHistoryTokens * sizeof(int32_t)),
       last_samples_(static_cast<size_t>(slots) * sizeof(int32_t)) {

@@ -17,7 +17,7 @@ constexpr int kStageBytes = 2 * kOperandBytes;
 
 struct WideArgs {
   ProductArgs p;
-  const int4* tiles;     // null: tile i holds rows from 128 i on
+  const int4* tiles;         // null: tile i holds rows from 128 i on
   const int32_t* x_pairs;    // row i of x is x_pairs[i] / top_k; null: row i
   const int32_t* out_pairs;  // row i of out is out_pairs[i]; null: row i
   int64_t expert_stride;
@@ -134,7 +134,11 @@ __global__ __launch_bounds__(kThreads) void WideKernel(WideArgs a) {
             v[i] = Activate(v[i], p.activation);
           }
         }
-        if (column + 1 < p.n && p.n % 2 == 0) {
+        if (p.out_float) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i)
+            if (column + i < p.n) p.out_float[out_row * p.n + column + i] = v[i];
+        } else if (column + 1 < p.n && p.n % 2 == 0) {
           if (p.residual) {
             const float2 r = Unpack(*reinterpret_cast<const uint32_t*>(p.residual + out_row * p.n + column));
             v[0] += r.x, v[1] += r.y;
