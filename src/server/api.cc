@@ -158,7 +158,7 @@ std::optional<ApiError> Api::NotNow() const {
     error.headers.emplace_back("Retry-After", "2");
     return error;
   };
-  if (draining_) return unavailable("draining", "the server is about to end and takes no new requests");
+  if (draining_) return EndingError("the server is about to end and takes no new requests");
   if (model()) return std::nullopt;
   const std::lock_guard lock(failure_mutex_);
   if (!failure_.empty()) return ApiError(503, "failed", "the model could not be loaded: " + failure_);
@@ -200,12 +200,14 @@ void Api::Handle(RequestPtr request, ReplyPtr reply) {
   FindRoute(request->path)->handle(*this, request, reply);
 }
 
-HttpResponse Api::Fault(int status, std::string_view message) {
-  const std::string_view code = status == 413 || status == 431 ? "too_large"
-                                : status == 408                ? "deadline"
-                                : status == 503                ? "busy"
-                                                               : "bad_input";
-  return ToResponse(ApiError(status, std::string(code), std::string(message)));
+HttpResponse Api::Fault(int status, const std::string& code, const std::string& message) {
+  ApiError error(status, code, message);
+  if (status == 503) error.headers.emplace_back("Retry-After", "2");
+  return ToResponse(error);
+}
+
+std::string Api::LastWords(const HttpRequest& /*request*/) {
+  return SseData(ToJson(EndingError("the server ended before the end of the reply"))) + std::string(kSseDone);
 }
 
 HttpHeaders Api::CommonHeaders(const HttpRequest& request) {

@@ -49,12 +49,15 @@ class Api : public HttpHandler {
 
   void Drain() { draining_ = true; }
   void ReloadKeys() { keys_.Reload(); }
+  // Pages that are being read end soon, as replies of their kind do (503). Any thread.
+  void EndPages() { closing_ = true; }
   // Gives up what waits and what runs. Replies that are still open get no end.
   void Close();
 
   std::optional<HttpResponse> Refuse(const HttpRequest& head) override;
   void Handle(std::shared_ptr<HttpRequest> request, std::shared_ptr<HttpReply> reply) override;
-  HttpResponse Fault(int status, std::string_view message) override;
+  HttpResponse Fault(int status, const std::string& code, const std::string& message) override;
+  std::string LastWords(const HttpRequest& request) override;
   HttpHeaders CommonHeaders(const HttpRequest& request) override;
   void OnConnections(int count) override { connections_ = count; }
   void Ended(const HttpRequest& request, int status, int64_t bytes, double ms) override;

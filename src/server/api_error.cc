@@ -27,6 +27,12 @@ ApiError::ApiError(const Error& error)
     headers.emplace_back("Retry-After", "1");
 }
 
+ApiError EndingError(std::string message) {
+  ApiError error(503, "draining", std::move(message));
+  error.headers.emplace_back("Retry-After", "2");
+  return error;
+}
+
 Error FieldError(std::string field, std::string message, std::string hint) {
   return {ErrorKind::kUsage, std::move(message), std::move(field), std::move(hint)};
 }

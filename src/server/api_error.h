@@ -24,6 +24,9 @@ struct ApiError : std::exception {
   HttpHeaders headers;
 };
 
+// A reply that cannot be given because the server ends: 503.
+ApiError EndingError(std::string message);
+
 // A field that is not as it must be: 400.
 Error FieldError(std::string field, std::string message, std::string hint = {});
 

@@ -58,7 +58,9 @@ class HttpHandler {
   virtual std::optional<HttpResponse> Refuse(const HttpRequest& head) = 0;
   virtual void Handle(std::shared_ptr<HttpRequest> request, std::shared_ptr<HttpReply> reply) = 0;
   // What the server says without asking: a request that is no HTTP, too large, too slow.
-  virtual HttpResponse Fault(int status, std::string_view message) = 0;
+  virtual HttpResponse Fault(int status, const std::string& code, const std::string& message) = 0;
+  // What a stream says at last that the server must cut.
+  virtual std::string LastWords(const HttpRequest& request) = 0;
   // What every reply to this request says in its head.
   virtual HttpHeaders CommonHeaders(const HttpRequest& request) = 0;
   // How many connections there are, whenever that changes.

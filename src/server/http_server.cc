@@ -35,7 +35,7 @@ constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 16 << 10;
 constexpr int kSendBufferBytes = 128 << 10;  // of the system: a client that does not read is noticed after these
 constexpr size_t kWriteBytes = 32 << 10;
-constexpr size_t kMostPipelinedBytes = 256 << 10;          // read while a reply is under way
+constexpr size_t kMostPipelinedBytes = 256 << 10;  // read while a reply is under way; a client that sends more is cut
 constexpr auto kLinger = std::chrono::milliseconds(1000);  // for a client to read a reply that comes before its body
 
 // A TCP connection, with or without TLS.
@@ -241,6 +241,10 @@ class HttpServer::Impl {
 
   int port() const { return port_; }
   void Drain();
+  void EndReplies() {
+    ending_ = true;
+    WakeAll();
+  }
   bool WaitUntilQuiet(std::chrono::milliseconds limit) {
     std::unique_lock lock(quiet_mutex_);
     return quiet_.wait_for(lock, limit, [&] { return replies_ == 0; });
@@ -253,6 +257,7 @@ class HttpServer::Impl {
   void LoadTls();
   void Bind();
   awaitable<void> Accept();
+  void WakeAll();
   void ReplyBegins() {
     std::lock_guard lock(quiet_mutex_);
     ++replies_;
@@ -276,7 +281,7 @@ class HttpServer::Impl {
   int64_t bodies_bytes_ = 0;  // announced or read, of all requests
   bool closing_ = false;
   int connections_ = 0;
-  std::atomic<bool> draining_{false};
+  std::atomic<bool> draining_{false}, ending_{false};
   std::mt19937_64 random_{std::random_device()()};
 
   std::mutex quiet_mutex_;
@@ -329,7 +334,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   // Why there is no request.
   struct Fault {
     int status;  // 0: nobody to answer to
-    std::string message;
+    std::string code, message;
   };
   struct BodyShare {  // of the limit over all bodies
     Impl& server;
@@ -413,7 +418,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         parsed_bytes += static_cast<int64_t>(used);
         if (parsed_bytes > most_bytes) co_return FaultOf(http::error::header_limit);
         if (share && !share->Grow(static_cast<int64_t>(used)))
-          co_return Fault{503, "too many large requests at once: try again"};
+          co_return Fault{503, "busy", "too many large requests at once: try again"};
         if (error == http::error::need_more) {
           error = {};
           if (used > 0 && !done() && in_.size() > 0) continue;
@@ -424,21 +429,24 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         }
         if (done()) break;
       }
-      if (killed_ || closed_) co_return Fault{0, ""};
-      if (!co_await Changed(until)) co_return Fault{408, "the " + std::string(what) + " did not come in time"};
+      if (killed_ || closed_) co_return Fault{0, "", ""};
+      if (share && server_.draining_) co_return Fault{503, "draining", "the server is about to end"};
+      if (!co_await Changed(until))
+        co_return Fault{408, "deadline", "the " + std::string(what) + " did not come in time"};
     }
     co_return std::nullopt;
   }
 
   Fault FaultOf(error_code error) const {
     if (error == http::error::header_limit || error == http::error::buffer_overflow)
-      return {431,
+      return {431, "too_large",
               "wanted headers of at most " + std::to_string(server_.options_.max_header_bytes) + " bytes, found more"};
     if (error == http::error::body_limit) return BodyTooLarge();
-    return {400, "this is no HTTP request: " + error.message()};
+    return {400, "bad_input", "this is no HTTP request: " + error.message()};
   }
   Fault BodyTooLarge() const {
-    return {413, "wanted a body of at most " + std::to_string(server_.options_.max_body_bytes) + " bytes, found more"};
+    return {413, "too_large",
+            "wanted a body of at most " + std::to_string(server_.options_.max_body_bytes) + " bytes, found more"};
   }
 
   // One request and its reply; false: the connection ends.
@@ -487,12 +495,12 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     for (const auto& field : head)
       request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
     if (const std::string_view id = request.Header("X-Request-Id"); IsSaneId(id)) request.id = std::string(id);
-    if (head.version() != 11 && head.version() != 10) return Fault{505, "wanted HTTP/1.1"};
+    if (head.version() != 11 && head.version() != 10) return Fault{505, "bad_input", "wanted HTTP/1.1"};
     // What another server would take for the end of this request must be its end here too (RFC 9112, section 6.1).
     const auto codings = head.count(http::field::transfer_encoding);
     if (codings > 1 || (codings == 1 && (head.version() == 10 || head.count(http::field::content_length) > 0 ||
                                          Lower(request.Header("Transfer-Encoding")) != "chunked")))
-      return Fault{400, "wanted the Transfer-Encoding chunked or none, and not beside a Content-Length"};
+      return Fault{400, "bad_input", "wanted the Transfer-Encoding chunked or none, and not beside a Content-Length"};
     return std::nullopt;
   }
 
@@ -559,13 +567,42 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         co_return false;
       }
       if (!out.empty()) continue;  // more may have come meanwhile
+      if (server_.ending_) {
+        reply.SetGone();
+        co_return co_await Cut(request, reply, head_sent);
+      }
       if (Clock::now() >= state.until) {
         reply.SetGone();
         const HttpResponse late = reply.late();
         co_return co_await SendWhole(request, late, false);
       }
+      if (in_.size() >= kMostPipelinedBytes) {  // nothing is read any more: this client's leaving would not be seen
+        if (head_sent) {
+          Leave(request, reply);
+          co_return false;
+        }
+        reply.SetGone();
+        const Fault fault{400, "bad_input",
+                          "wanted at most " + std::to_string(kMostPipelinedBytes) +
+                              " bytes of further requests before the reply to this one, found more"};
+        co_return co_await Refuse(request, fault);
+      }
       co_await Changed(state.until);
     }
+  }
+
+  // The end of a reply that nobody waits for any more.
+  awaitable<bool> Cut(const HttpRequest& request, const Reply& reply, bool begun) {
+    if (!begun) {
+      const Fault fault{503, "draining", "the server ended before there was a reply"};
+      co_return co_await Refuse(request, fault);
+    }
+    std::string out = Piece(server_.handler_.LastWords(request));
+    if (chunked_) out += "0\r\n\r\n";
+    co_await Send(out);
+    Log(request, reply.head().status);
+    co_await Linger();
+    co_return false;
   }
 
   // Of a streamed body.
@@ -589,7 +626,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   awaitable<bool> Refuse(const HttpRequest& request, const Fault& fault) {
     if (fault.status == 0) co_return false;
     keep_alive_ = false;
-    const HttpResponse response = server_.handler_.Fault(fault.status, fault.message);
+    const HttpResponse response = server_.handler_.Fault(fault.status, fault.code, fault.message);
     co_return co_await SendWhole(request, response, true);
   }
 
@@ -630,11 +667,14 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   int64_t sent_bytes_ = 0;
 };
 
-void HttpServer::Impl::Drain() {
-  draining_ = true;
+void HttpServer::Impl::WakeAll() {
   asio::post(context_, [this] {
     for (Connection* connection : all_) connection->Wake();
   });
+}
+
+void HttpServer::Impl::Drain() {
+  if (!draining_.exchange(true)) WakeAll();
 }
 
 void HttpServer::Impl::Close() {
@@ -726,6 +766,9 @@ int HttpServer::port() const {
 }
 void HttpServer::Drain() {
   impl_->Drain();
+}
+void HttpServer::EndReplies() {
+  impl_->EndReplies();
 }
 bool HttpServer::WaitUntilQuiet(std::chrono::milliseconds limit) {
   return impl_->WaitUntilQuiet(limit);

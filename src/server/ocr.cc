@@ -272,6 +272,7 @@ void ReadDocument(const OcrRequest& request, const WorkTools& tools, const WorkC
         if (!first_failure) first_failure = PictureError(error, path);
         record = tools.model.reader().Failed("", number + 1, error);
       }
+      if (tools.closing) throw EndingError("the server ended before the pages were read");
       tools.metrics.CountPage(record);
       prompt_tokens += record.prompt_tokens;
       output_tokens += record.output_tokens;

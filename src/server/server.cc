@@ -35,4 +35,12 @@ bool Server::Drain(std::chrono::milliseconds limit) {
   return http_->WaitUntilQuiet(limit);
 }
 
+void Server::EndReplies() {
+  constexpr std::chrono::milliseconds kPatience{1000};
+  api_.EndPages();
+  if (http_->WaitUntilQuiet(kPatience)) return;
+  http_->EndReplies();  // what waits for a worker, and where the device hangs
+  http_->WaitUntilQuiet(kPatience);
+}
+
 }  // namespace quire

@@ -223,16 +223,55 @@ describe('the end', () => {
     });
   });
 
-  test('--drain-timeout ends what still runs', async () => {
-    await withServer(['--step-ms', 100, '--script-tokens', 500, '--drain-timeout', 1], async (server) => {
-      const running = server.chat(streamed()).catch(() => undefined);
-      await until('running', async () => (await server.metric('quire_requests_running')) === 1);
+  // step_ms: of the device; 60 s: it hangs.
+  for (const [name, step_ms] of [['', 100], [' also where the device hangs', 60_000]]) {
+    test(`--drain-timeout ends what still runs, with an error,${name}`, async () => {
+      const flags = ['--step-ms', step_ms, '--script-tokens', 500, '--drain-timeout', 1, '--max-sequences', 2];  // six workers
+      const server = await Server.start(flags);
+      const chat = server.chat(streamed());
+      const response = server.post('/v1/responses', { ...responseRequest(), stream: true });
+      const whole = [server.post('/v1/ocr', ocrRequest()), ...Array.from({ length: 9 }, () => server.chat(chatRequest()))];
+      await until('waiting', async () => (await server.metric('quire_requests_waiting')) === 6);
       const start = Date.now();
-      await server.stop();
-      assert.ok(Date.now() - start < 8000, `${Date.now() - start} ms`);
-      const answer = await running;
-      if (answer) assert.ok(answer.events.every((event) => event.choices?.[0]?.finish_reason !== 'stop'), 'cut, and not said to be whole');
+      server.child.kill('SIGTERM');
+      for (const answer of await Promise.all(whole)) {
+        assertError(answer, 503, { code: 'draining' });
+        assert.ok(Number(answer.headers['retry-after']) >= 1);
+      }
+      if (step_ms < 1000) {
+        const { events } = await chat;
+        assert.equal(events.at(-1), '[DONE]');
+        assert.equal(events.at(-2).error.code, 'draining');
+        assert.equal((await response).events.at(-1).type, 'response.failed');
+      } else {  // streams that have begun
+        for (const { text } of await Promise.all([chat, response])) assert.match(text, /"code":"draining"/);
+      }
+      assert.equal(await server.exited, step_ms < 1000 ? 0 : 1);
+      assert.ok(Date.now() - start < 12_000, `${Date.now() - start} ms`);
     });
+  }
+
+  test('a body that is still on its way does not hold the drain', async () => {
+    await withServer(['--drain-timeout', 30], async (server) => {
+      const half = await RawConnection.open(server.port);
+      half.send('POST /v1/ocr HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{');
+      await sleep(200);
+      const start = Date.now();
+      server.child.kill('SIGTERM');
+      const answer = await half.answer(3000);
+      assertError(answer, 503, { code: 'draining' });
+      assert.ok(Number(answer.headers['retry-after']) >= 1);
+      assert.equal(await server.exited, 0);
+      assert.ok(Date.now() - start < 3000, `${Date.now() - start} ms`);
+    });
+  });
+
+  test('SIGTERM while the model is loading', async () => {
+    const server = await Server.start(['--load-ms', 20_000], { ready: false });
+    const start = Date.now();
+    server.child.kill('SIGTERM');
+    assert.equal(await server.exited, 0, server.stderr);
+    assert.ok(Date.now() - start < 3000, `${Date.now() - start} ms`);
   });
 });
 
@@ -371,6 +410,22 @@ describe('clients that leave', () => {
       assert.deepEqual(answers.map((answer) => answer.json.choices[0].message.content), alone);
       await Promise.all(leaving);
       await until('free', () => isFree(server), 5000);
+    });
+  });
+
+  test('one that has sent a lot behind its request', async () => {
+    await withServer(['--step-ms', 100, '--script-tokens', 500], async (server) => {
+      for (const body of [chatRequest(), streamed()]) {
+        const connection = await RawConnection.open(server.port);
+        connection.send(rawRequest('POST', '/v1/chat/completions', body));
+        await until('running', async () => (await server.metric('quire_requests_running')) === 1);
+        await sleep(300);
+        connection.send('x'.repeat(1_000_000));
+        await sleep(300);
+        connection.socket.destroy();
+        await until('free', () => isFree(server), 2000);
+        if (!body.stream) assertError(parseAnswer(connection.received), 400, { code: 'bad_input' });
+      }
     });
   });
 

@@ -125,10 +125,11 @@ int RunServer(const ServeArguments& arguments, const std::function<std::unique_p
   PrintNote("ending: no new requests; what runs may end (a second signal ends it at once)");
   const auto until =
       std::chrono::steady_clock::now() + milliseconds(static_cast<int64_t>(arguments.drain_timeout_s * 1000));
-  while (!server.Drain(milliseconds(0)) && std::chrono::steady_clock::now() < until) {
-    const int signal = signals.Next(milliseconds(50));
-    if (signal == SIGTERM || signal == SIGINT) break;
+  for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = signals.Next(milliseconds(50))) {
+    if (server.Drain(milliseconds(0)) || std::chrono::steady_clock::now() >= until) break;
   }
+  server.EndReplies();
+  if (!server.Loaded(milliseconds(0))) std::_Exit(0);  // loading cannot be broken off
   // Ending what still runs waits for the device, which may hang.
   std::thread([] {
     std::this_thread::sleep_for(kPatience);
