@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -32,6 +33,9 @@ Error FieldError(std::string field, std::string message, std::string hint = {});
 
 // The exception being handled, whatever it is.
 ApiError CurrentApiError();
+
+// What a client sent, as a message quotes it: in one line, at most 60 bytes of it.
+std::string Shown(std::string_view text);
 
 // {"error": {"message", "type", "param", "code"}}
 Json ToJson(const ApiError& error);

@@ -35,6 +35,12 @@ struct HttpResponse {
   HttpHeaders headers;  // more
 };
 
+// Why there is no request, or no reply.
+struct HttpFault {
+  int status;  // 0: nobody to answer to
+  std::string code, message;
+};
+
 // The reply to one request. Any thread; the server keeps it until it is sent or the client has left. Either Send, or
 // Begin, any number of Writes, and End; what comes after the client has left is dropped.
 class HttpReply {
@@ -58,7 +64,7 @@ class HttpHandler {
   virtual std::optional<HttpResponse> Refuse(const HttpRequest& head) = 0;
   virtual void Handle(std::shared_ptr<HttpRequest> request, std::shared_ptr<HttpReply> reply) = 0;
   // What the server says without asking: a request that is no HTTP, too large, too slow.
-  virtual HttpResponse Fault(int status, const std::string& code, const std::string& message) = 0;
+  virtual HttpResponse Fault(const HttpFault& fault) = 0;
   // What a stream says at last that the server must cut.
   virtual std::string LastWords(const HttpRequest& request) = 0;
   // What every reply to this request says in its head.

@@ -20,6 +20,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "server/http_head.h"
 
 namespace quire {
 namespace {
@@ -172,18 +173,10 @@ class Reply : public HttpReply {
   std::atomic<bool> gone_{false};
 };
 
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return lower;
-}
-
 // A request id that is safe in a header and a log line.
 bool IsSaneId(std::string_view id) {
-  return !id.empty() && id.size() <= 128 && std::ranges::all_of(id, [](unsigned char c) {
-    return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == ':';
-  });
+  return !id.empty() && id.size() <= 128 &&
+         std::ranges::all_of(id, [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; });
 }
 
 enum class Body { kWhole, kChunked, kUntilClose };
@@ -331,11 +324,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   }
 
  private:
-  // Why there is no request.
-  struct Fault {
-    int status;  // 0: nobody to answer to
-    std::string code, message;
-  };
+  using Fault = HttpFault;
   struct BodyShare {  // of the limit over all bodies
     Impl& server;
     int64_t bytes = 0;
@@ -419,9 +408,11 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         if (parsed_bytes > most_bytes) co_return FaultOf(http::error::header_limit);
         if (share && !share->Grow(static_cast<int64_t>(used)))
           co_return Fault{503, "busy", "too many large requests at once: try again"};
+        if (share && parsed_bytes - BodyBytes(parser) > MostFramingBytes(parser)) co_return FramingTooLarge();
         if (error == http::error::need_more) {
           error = {};
           if (used > 0 && !done() && in_.size() > 0) continue;
+          if (share && in_.size() > static_cast<size_t>(server_.options_.max_header_bytes)) co_return FramingTooLarge();
         } else if (error) {
           co_return FaultOf(error);
         } else {
@@ -444,9 +435,28 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     if (error == http::error::body_limit) return BodyTooLarge();
     return {400, "bad_input", "this is no HTTP request: " + error.message()};
   }
+  // Of a body in chunks: what is no content. Chunks of one byte have five of it each.
+  static int64_t BodyBytes(const Parser& parser) { return static_cast<int64_t>(parser.get().body().size()); }
+  int64_t MostFramingBytes(const Parser& parser) const {
+    return server_.options_.max_header_bytes + 8 * BodyBytes(parser);
+  }
+  Fault FramingTooLarge() const {
+    return {400, "bad_input",
+            "wanted extensions of chunks and trailers of at most " + std::to_string(server_.options_.max_header_bytes) +
+                " bytes, found more"};
+  }
   Fault BodyTooLarge() const {
     return {413, "too_large",
             "wanted a body of at most " + std::to_string(server_.options_.max_body_bytes) + " bytes, found more"};
+  }
+
+  // Whether no request has begun. Empty lines before one are passed over (RFC 9112, section 2.2).
+  bool IsIdle() {
+    const auto begins_with = [&](std::string_view text) {
+      return std::string_view(static_cast<const char*>(in_.cdata().data()), std::min(in_.size(), text.size())) == text;
+    };
+    while (begins_with("\r\n")) Consume(2);
+    return in_.size() == 0 || (in_.size() == 1 && begins_with("\r"));
   }
 
   // One request and its reply; false: the connection ends.
@@ -454,12 +464,10 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     const HttpServerOptions& limits = server_.options_;
     most_buffered_ = kReadBytes;
     const auto begun = Clock::now();
-    if (in_.size() == 0) {  // idle
-      const auto idle_end = begun + (requests_ == 0 ? limits.header_timeout : limits.idle_timeout);
-      while (in_.size() == 0) {
-        if (killed_ || closed_ || (server_.draining_ && requests_ > 0)) co_return false;
-        if (!co_await Changed(idle_end)) co_return false;
-      }
+    const auto idle_end = begun + (requests_ == 0 ? limits.header_timeout : limits.idle_timeout);
+    while (IsIdle()) {
+      if (killed_ || closed_ || (server_.draining_ && requests_ > 0)) co_return false;
+      if (!co_await Changed(idle_end)) co_return false;
     }
     ++requests_;
     sent_bytes_ = 0;
@@ -488,20 +496,12 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   std::optional<Fault> Head(const Parser& parser, HttpRequest& request) {
     const auto& head = parser.get();
     request.method = std::string(head.method_string());
-    const std::string_view target(head.target().data(), head.target().size());
-    const size_t mark = target.find('?');
-    request.path = std::string(target.substr(0, mark));
-    if (mark != target.npos) request.query = std::string(target.substr(mark + 1));
     for (const auto& field : head)
       request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
     if (const std::string_view id = request.Header("X-Request-Id"); IsSaneId(id)) request.id = std::string(id);
-    if (head.version() != 11 && head.version() != 10) return Fault{505, "bad_input", "wanted HTTP/1.1"};
-    // What another server would take for the end of this request must be its end here too (RFC 9112, section 6.1).
-    const auto codings = head.count(http::field::transfer_encoding);
-    if (codings > 1 || (codings == 1 && (head.version() == 10 || head.count(http::field::content_length) > 0 ||
-                                         Lower(request.Header("Transfer-Encoding")) != "chunked")))
-      return Fault{400, "bad_input", "wanted the Transfer-Encoding chunked or none, and not beside a Content-Length"};
-    return std::nullopt;
+    auto fault = CheckHead(request, head.version());
+    SetTarget({head.target().data(), head.target().size()}, &request);
+    return fault;
   }
 
   awaitable<bool> Answer(Parser& parser, std::shared_ptr<HttpRequest> request) {
@@ -626,7 +626,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   awaitable<bool> Refuse(const HttpRequest& request, const Fault& fault) {
     if (fault.status == 0) co_return false;
     keep_alive_ = false;
-    const HttpResponse response = server_.handler_.Fault(fault.status, fault.code, fault.message);
+    const HttpResponse response = server_.handler_.Fault(fault);
     co_return co_await SendWhole(request, response, true);
   }
 

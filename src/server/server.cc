@@ -3,9 +3,17 @@
 #include <utility>
 
 namespace quire {
+namespace {
+
+ApiOptions WithHost(ApiOptions options, const std::string& host) {
+  options.host = host;
+  return options;
+}
+
+}  // namespace
 
 Server::Server(const ServerOptions& options, std::function<std::unique_ptr<ServedModel>()> load)
-    : api_(options.api), http_(std::make_unique<HttpServer>(options.http, api_)) {
+    : api_(WithHost(options.api, options.http.host)), http_(std::make_unique<HttpServer>(options.http, api_)) {
   loading_ = std::async(std::launch::async, [this, load = std::move(load)] {
     try {
       api_.SetModel(load());

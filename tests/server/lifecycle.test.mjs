@@ -58,7 +58,7 @@ describe('start', () => {
       const id = async (own) => (await server.get('/health', { headers: own ? { 'x-request-id': own } : {} })).headers['x-request-id'];
       assert.equal(await id('job-7.page_3'), 'job-7.page_3');
       assert.notEqual(await id(), await id());
-      for (const odd of ['two words', 'a"b', 'x'.repeat(1000)]) {
+      for (const odd of ['two words', 'a:b', 'a"b', 'x'.repeat(1000)]) {
         const found = await id(odd);
         assert.ok(found);
         assert.notEqual(found, odd);
@@ -90,7 +90,7 @@ describe('start', () => {
     await withServer([], async (server) => {
       const body = JSON.stringify(chatRequest());
       const connection = await RawConnection.open(server.port);
-      connection.send('POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n');
+      connection.send('POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n');
       for (let at = 0; at < body.length; at += 100) {
         const piece = body.slice(at, at + 100);
         connection.send(`${piece.length.toString(16)}\r\n${piece}\r\n`);
@@ -100,7 +100,7 @@ describe('start', () => {
       assert.ok(await connection.closes(3000), 'Connection: close');
 
       const careful = await RawConnection.open(server.port);
-      careful.send(`POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\nExpect: 100-continue\r\n\r\n`);
+      careful.send(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\nExpect: 100-continue\r\n\r\n`);
       await until('100 Continue', () => careful.text.startsWith('HTTP/1.1 100'));
       careful.received = Buffer.alloc(0);
       careful.send(body);
@@ -150,12 +150,23 @@ describe('CORS', () => {
       for (const more of [{}, { stream: true }, { temperature: 9 }]) {
         assert.equal((await server.chat({ ...body, ...more }, { headers })).headers['access-control-allow-origin'], origin);
       }
+      assert.match((await server.chat(body, { headers })).headers['access-control-expose-headers'], /X-Request-Id.*Retry-After/);
       assert.match((await server.chat(body, { headers })).headers.vary ?? '', /origin/i);
       assert.equal((await server.chat(body, { headers: { origin } })).headers['access-control-allow-origin'], origin, 'also with 401');
       for (const other of ['https://pages.example.evil', 'http://pages.example', 'null']) {
         assert.equal((await preflight(server, other)).headers['access-control-allow-origin'], undefined);
         assert.equal((await server.get('/health', { headers: { origin: other } })).headers['access-control-allow-origin'], undefined);
       }
+    });
+  });
+
+  test('by the names of --allowed-host', async () => {
+    await withServer(['--allowed-host', 'ocr.internal'], async (server) => {
+      const status = async (host) => (await server.get('/health', { headers: { host } })).status;
+      assert.deepEqual([await status('ocr.internal'), await status('ocr.internal:80'), await status('ocr')], [200, 200, 421]);
+    });
+    await withServer(['--api-key', 'right'], async (server) => {
+      assert.equal((await server.get('/health', { headers: { host: 'any' } })).status, 200, 'with a key');
     });
   });
 
@@ -181,7 +192,7 @@ test('TLS', async (t) => {
     assertError(await server.post('/v1/chat/completions', ' '.repeat(3_000_000)), 413, { code: 'too_large' });
     // One who speaks no TLS, and one who never begins, do no harm.
     const plain = await RawConnection.open(server.port);
-    plain.send('GET /health HTTP/1.1\r\nHost: x\r\n\r\n');
+    plain.send('GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n');
     const silent = await RawConnection.open(server.port);
     assert.ok(await plain.closes(8000));
     assert.ok(await silent.closes(8000));
@@ -319,7 +330,7 @@ describe('limits in time', () => {
   test('--body-timeout', async () => {
     await withServer(['--body-timeout', 1], async (server) => {
       const connection = await RawConnection.open(server.port);
-      connection.send('POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n');
+      connection.send('POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n');
       connection.drip('{'.repeat(100), 100);
       assertError(await connection.answer(6000), 408);
       assert.ok(await connection.closes(3000));
