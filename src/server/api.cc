@@ -212,9 +212,10 @@ std::string Api::LastWords(const HttpRequest& /*request*/) {
   return SseData(ToJson(EndingError("the server ended before the end of the reply"))) + std::string(kSseDone);
 }
 
-void Api::Ended(const HttpRequest& request, int status, int64_t bytes, double ms) {
+void Api::Ended(const HttpRequest& request, int status, std::string_view error, int64_t bytes, double ms) {
   const Route* route = FindRoute(request.path);
   metrics_.CountRequest(route ? route->path : "other", status);
+  if (!error.empty()) metrics_.CountError(error);
   if (!log_) return;
   char line[700];
   std::snprintf(line, sizeof line, "%s %s \"%s %s\" %d %lld %.1fms %s\n", UtcNow().c_str(), request.client.c_str(),
@@ -290,9 +291,7 @@ void Api::Parse(const ReplyPtr& reply, std::function<void()> parse) {
     try {
       parse();
     } catch (...) {
-      const ApiError error = CurrentApiError();
-      metrics_.CountError(error.code);
-      reply->Send(ToResponse(error));
+      reply->Send(ToResponse(CurrentApiError()));
     }
   });
   if (!queued) reply->Send(ToResponse(ApiError(Error(ErrorKind::kBusy, "too many requests wait already"))));

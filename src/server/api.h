@@ -62,7 +62,7 @@ class Api : public HttpHandler {
   std::string LastWords(const HttpRequest& request) override;
   HttpHeaders CommonHeaders(const HttpRequest& request) override { return guard_.ReplyHeaders(request); }
   void OnConnections(int count) override { connections_ = count; }
-  void Ended(const HttpRequest& request, int status, int64_t bytes, double ms) override;
+  void Ended(const HttpRequest& request, int status, std::string_view error, int64_t bytes, double ms) override;
 
  private:
   struct Route;

@@ -86,7 +86,8 @@ HttpResponse ToResponse(const ApiError& error) {
   HttpHeaders headers = error.headers;
   // OpenAI's clients try again after any 5xx, unless they are told that it is of no use.
   if (error.status == 501 || error.status == 504) headers.emplace_back("X-Should-Retry", "false");
-  return {.status = error.status, .body = ToJson(error).Dump() + "\n", .headers = std::move(headers)};
+  return {
+      .status = error.status, .body = ToJson(error).Dump() + "\n", .headers = std::move(headers), .error = error.code};
 }
 
 }  // namespace quire

@@ -33,6 +33,7 @@ struct HttpResponse {
   std::string body;
   std::string content_type = "application/json";
   HttpHeaders headers;  // more
+  std::string error;    // the code of the error that it is; empty: it is none
 };
 
 // Why there is no request, or no reply.
@@ -49,7 +50,7 @@ class HttpReply {
   virtual void Send(HttpResponse response) = 0;
   virtual void Begin(HttpResponse head) = 0;  // head.body: its first piece
   virtual void Write(std::string_view piece) = 0;
-  virtual void End() = 0;
+  virtual void End(std::string_view error) = 0;  // as HttpResponse::error
   // When nothing has been sent by then, the client gets `late`, and what comes afterwards is dropped as if it had left.
   virtual void Limit(std::chrono::steady_clock::time_point until, HttpResponse late) = 0;
   // Whether anybody still waits for the reply. A client that closes its writing side counts as gone.
@@ -71,8 +72,8 @@ class HttpHandler {
   virtual HttpHeaders CommonHeaders(const HttpRequest& request) = 0;
   // How many connections there are, whenever that changes.
   virtual void OnConnections(int count) = 0;
-  // After the last byte: for the log. status 499: the client left.
-  virtual void Ended(const HttpRequest& request, int status, int64_t bytes, double ms) = 0;
+  // After the last byte: for log and counts. status 499: the client left. error: as HttpResponse::error.
+  virtual void Ended(const HttpRequest& request, int status, std::string_view error, int64_t bytes, double ms) = 0;
 };
 
 std::string_view ReasonPhrase(int status);

@@ -37,6 +37,7 @@ constexpr size_t kReadBytes = 16 << 10;
 constexpr int kSendBufferBytes = 128 << 10;  // of the system: a client that does not read is noticed after these
 constexpr size_t kWriteBytes = 32 << 10;
 constexpr size_t kMostPipelinedBytes = 256 << 10;  // read while a reply is under way; a client that sends more is cut
+constexpr const char* kDraining = "draining";      // the code of what is refused or cut at the end
 constexpr auto kLinger = std::chrono::milliseconds(1000);  // for a client to read a reply that comes before its body
 
 // A TCP connection, with or without TLS.
@@ -118,8 +119,11 @@ class Reply : public HttpReply {
       if (!gone_ && streamed_ && !ended_) pieces_ += piece;
     });
   }
-  void End() override {
-    Put([&] { ended_ = true; });
+  void End(std::string_view error) override {
+    Put([&] {
+      ended_ = true;
+      head_.error = error;
+    });
   }
   void Limit(Clock::time_point until, HttpResponse late) override {
     Put([&] {
@@ -421,7 +425,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         if (done()) break;
       }
       if (killed_ || closed_) co_return Fault{0, "", ""};
-      if (share && server_.draining_) co_return Fault{503, "draining", "the server is about to end"};
+      if (share && server_.draining_) co_return Fault{503, kDraining, "the server is about to end"};
       if (!co_await Changed(until))
         co_return Fault{408, "deadline", "the " + std::string(what) + " did not come in time"};
     }
@@ -558,7 +562,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         co_return false;
       }
       if (last) {
-        Log(request, reply.head().status);
+        Log(request, reply.head().status, reply.head().error);
         if (close) co_await Linger();
         co_return !close;
       }
@@ -594,13 +598,13 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   // The end of a reply that nobody waits for any more.
   awaitable<bool> Cut(const HttpRequest& request, const Reply& reply, bool begun) {
     if (!begun) {
-      const Fault fault{503, "draining", "the server ended before there was a reply"};
+      const Fault fault{503, kDraining, "the server ended before there was a reply"};
       co_return co_await Refuse(request, fault);
     }
     std::string out = Piece(server_.handler_.LastWords(request));
     if (chunked_) out += "0\r\n\r\n";
     co_await Send(out);
-    Log(request, reply.head().status);
+    Log(request, reply.head().status, kDraining);
     co_await Linger();
     co_return false;
   }
@@ -610,7 +614,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void Leave(const HttpRequest& request, Reply& reply) {
     reply.SetGone();
-    Log(request, 499);
+    Log(request, 499, "");
   }
 
   awaitable<bool> SendWhole(const HttpRequest& request, const HttpResponse& response, bool body_follows) {
@@ -618,7 +622,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     std::string out = HeadBytes(response, request, server_.handler_.CommonHeaders(request), Body::kWhole, close);
     if (request.method != "HEAD" && response.status != 204) out += response.body;
     const bool sent = co_await Send(out);
-    Log(request, sent ? response.status : 499);
+    Log(request, sent ? response.status : 499, sent ? response.error : "");
     if (sent && close) co_await Linger();
     co_return sent && !close;
   }
@@ -641,9 +645,9 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     }
   }
 
-  void Log(const HttpRequest& request, int status) {
+  void Log(const HttpRequest& request, int status, std::string_view error) {
     const double ms = std::chrono::duration<double, std::milli>(Clock::now() - request.received).count();
-    server_.handler_.Ended(request, status, sent_bytes_, ms);
+    server_.handler_.Ended(request, status, error, sent_bytes_, ms);
   }
 
   std::string NewId() {

@@ -216,8 +216,7 @@ TEST(KeysTest, FromOptionsAndFile) {
   Keys keys({"third"}, file);
   EXPECT_TRUE(keys.any());
   for (const char* good : {"Bearer first", "Bearer second", "Bearer third"}) EXPECT_TRUE(keys.Allow(good)) << good;
-  for (const char* bad :
-       {"", "Bearer", "Bearer ", "first", "Bearer First", "Basic first", "Bearer first2"})
+  for (const char* bad : {"", "Bearer", "Bearer ", "first", "Bearer First", "Basic first", "Bearer first2"})
     EXPECT_FALSE(keys.Allow(bad)) << bad;
   std::ofstream(file) << "fourth\n";
   keys.Reload();

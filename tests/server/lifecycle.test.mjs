@@ -6,7 +6,7 @@ import net from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import {
-  RawConnection, Server, assertError, chatRequest, dataUri, makePng, metricOf, ocrRequest, parseAnswer, rawRequest, redOfScript, responseRequest,
+  RawConnection, Server, assertError, chatRequest, dataUri, makePng, makeTiff, metricOf, ocrRequest, parseAnswer, rawRequest, redOfScript, responseRequest,
   scratchFolder, sleep, until,
 } from './harness.mjs';
 
@@ -283,6 +283,51 @@ describe('the end', () => {
     server.child.kill('SIGTERM');
     assert.equal(await server.exited, 0, server.stderr);
     assert.ok(Date.now() - start < 3000, `${Date.now() - start} ms`);
+  });
+});
+
+test('every error is counted once, by its code', async () => {
+  const flags = [...slow, '--api-key', 'right', '--max-sequences', 1, '--max-queue', 1, '--max-body-mb', 1];
+  await withServer(flags, async (server) => {
+    const headers = { authorization: 'Bearer right' };
+    const timed = (more) => chatRequest(makePng(), { ...more, quire: { timeout_s: 0.3 } });
+    const refused = (status, code, answer) => assertError(answer, status, { code });
+    const counted = async () => {
+      const found = {};
+      const { text } = await server.get('/metrics');
+      for (const [, kind, count] of text.matchAll(/^quire_errors_total\{kind="(\w+)"\} (\d+)$/gm)) found[kind] = Number(count);
+      return found;
+    };
+    refused(401, 'invalid_api_key', await server.chat(chatRequest()));
+    refused(404, 'not_found', await server.get('/nowhere', { headers }));
+    refused(404, 'model_not_found', await server.chat({ ...chatRequest(), model: 'gpt-4o' }, { headers }));
+    refused(405, 'method_not_allowed', await server.get('/tokenize', { headers }));
+    refused(415, 'unsupported_media_type', await server.post('/tokenize', 'x', { headers: { ...headers, 'content-type': 'text/plain' } }));
+    refused(400, 'invalid_json', await server.post('/tokenize', '{', { headers }));
+    refused(413, 'too_large', await server.post('/tokenize', ' '.repeat(2_000_000), { headers }));
+    refused(400, 'usage', await server.chat({ ...chatRequest(), colour: 1 }, { headers }));
+    refused(504, 'deadline', await server.chat(timed(), { headers }));
+    assert.equal((await server.chat(timed({ stream: true }), { headers })).events.at(-2).error.code, 'deadline');
+    assert.equal((await server.post('/v1/responses', { ...responseRequest(), stream: true, quire: { mode: 'base', timeout_s: 0.3 } }, { headers }))
+      .events.at(-1).type, 'response.failed');
+    const document = await server.post('/v1/ocr', ocrRequest(makeTiff([redOfScript(0), null])), { headers });
+    assert.deepEqual(document.json.pages.map(({ status }) => status), ['ok', 'error']);
+    const wanted = {
+      invalid_api_key: 1, not_found: 1, model_not_found: 1, method_not_allowed: 1, unsupported_media_type: 1, invalid_json: 1, too_large: 1,
+      usage: 1, deadline: 3, bad_input: 1,
+    };
+    await until('free', () => isFree(server));
+    assert.deepEqual(await counted(), wanted);
+
+    const crowd = await Promise.all(Array.from({ length: 12 }, () => server.chat(chatRequest(makePng(), { max_tokens: 20 }), { headers })));
+    const busy = crowd.filter(({ status }) => status === 429).length;
+    assert.ok(busy > 0);
+    const left = await RawConnection.open(server.port);
+    left.send(rawRequest('POST', '/v1/chat/completions', chatRequest(), headers));
+    await until('running', async () => (await server.metric('quire_requests_running')) === 1);
+    left.abort();
+    await until('free', () => isFree(server));
+    assert.deepEqual(await counted(), { ...wanted, busy }, 'one that leaves is no error');
   });
 });
 
