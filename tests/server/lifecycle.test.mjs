@@ -1,7 +1,7 @@
 // Start, keys, CORS, TLS, limits in time, clients that leave, and the end.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -283,6 +283,66 @@ describe('the end', () => {
     server.child.kill('SIGTERM');
     assert.equal(await server.exited, 0, server.stderr);
     assert.ok(Date.now() - start < 3000, `${Date.now() - start} ms`);
+  });
+});
+
+describe('open files', () => {
+  const limit = (server, files) => execFileSync('prlimit', ['--pid', server.pid, `--nofile=${files}:`]);
+  const firstFree = (server) => {
+    const open = new Set(readdirSync(`/proc/${server.pid}/fd`).map(Number));
+    return Array.from(open).sort((a, b) => a - b).find((fd) => !open.has(fd + 1)) + 1;
+  };
+
+  test('as many as the system gives', async () => {
+    await withServer([], async (server) => {
+      const crowd = await Promise.all(Array.from({ length: 100 }, () => RawConnection.open(server.port)));
+      assert.equal((await server.chat(chatRequest())).status, 200);
+      for (const connection of crowd) connection.send(rawRequest('GET', '/health'));
+      for (const connection of crowd) assert.equal((await connection.answer()).status, 200);
+      crowd.forEach((connection) => connection.abort());
+    }, { wrap: ['sh', '-c', 'ulimit -S -n 40; exec "$@"', 'sh'] });
+  });
+
+  test('few: connections that fit', async () => {
+    await withServer([], async (server) => {
+      assert.match(server.stderr, /ulimit -n\) allows 64 connections/);
+      const crowd = await Promise.all(Array.from({ length: 100 }, () => RawConnection.open(server.port)));
+      await sleep(300);
+      const open = crowd.filter(({ isClosed }) => !isClosed);
+      assert.equal(open.length, 64);
+      open[0].send(rawRequest('POST', '/v1/chat/completions', chatRequest()));
+      assert.equal((await open[0].answer()).status, 200);
+      crowd.forEach((connection) => connection.abort());
+    }, { wrap: ['sh', '-c', 'ulimit -n 250; exec "$@"', 'sh'] });
+  });
+
+  test('none left: clients wait, a page is tried later', async () => {
+    await withServer([], async (server) => {
+      const first = await RawConnection.open(server.port);
+      first.send(rawRequest('GET', '/health'));
+      const { bytes } = await first.answer();
+      first.received = first.received.subarray(bytes);
+      limit(server, firstFree(server));
+      first.send(rawRequest('POST', '/v1/chat/completions', chatRequest()));
+      const refused = await first.answer();
+      assertError(refused, 429, { code: 'busy' });
+      assert.ok(Number(refused.headers['retry-after']) >= 1);
+      first.received = first.received.subarray(refused.bytes);
+
+      const second = await RawConnection.open(server.port);  // the system's
+      second.send(rawRequest('GET', '/health'));
+      const cpuTicks = () => readFileSync(`/proc/${server.pid}/stat`, 'utf8').split(' ').slice(13, 15).reduce((sum, ticks) => sum + Number(ticks), 0);
+      const before = cpuTicks();
+      await sleep(1000);
+      assert.ok(cpuTicks() - before < 20, 'does not spin');
+      assert.equal(second.text, '');
+      limit(server, 500);
+      assert.equal((await second.answer()).status, 200);
+      first.send(rawRequest('POST', '/v1/chat/completions', chatRequest()));
+      assert.equal((await first.answer()).status, 200);
+      first.abort();
+      second.abort();
+    });
   });
 });
 
