@@ -34,6 +34,7 @@ struct EngineStats {
   int64_t prompt_tokens = 0, output_tokens = 0;  // computed first; generated
   int64_t steps = 0, step_rows = 0;              // rows of all steps: recomputed ones among them
   int64_t views = 0, vision_slices = 0;          // seen by the vision tower; its calls
+  int64_t rounds = 0;                            // of the engine's loop: it lives
   int64_t preemptions = 0;
   int64_t vision_hits = 0, vision_misses = 0;     // pages whose image tokens were there already, or not
   int64_t vision_rows = 0, vision_rows_used = 0;  // of the store of image tokens: all, and those of running requests

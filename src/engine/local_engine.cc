@@ -144,6 +144,7 @@ EngineHealth LocalEngine::health() const {
 
 void LocalEngine::Drive() {
   while (Wait()) {
+    ++counts_.rounds;
     EndUnwanted();
     EndAllIfLost();
     {
