@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "engine/request.h"
 #include "engine/ticket.h"
+#include "engine/turn.h"
 #include "model/config.h"
 
 namespace quire {
@@ -24,7 +25,8 @@ struct EngineOptions {
   int image_tokens = 2048;        // at most, of one page
   int64_t vision_rows = 0;        // image tokens in memory; 0: image_tokens for each of max_sequences and 8 pages more
   double vision_budget_ms = 100;  // of vision between two steps while something decodes; at least one view
-  bool keep_logits = false;       // tests: Probe sees the logits
+  int priority_step_ms = kPriorityStepMs;
+  bool keep_logits = false;  // tests: Probe sees the logits
 };
 
 // Counts since the engine began, and what it holds now.

@@ -53,10 +53,11 @@ RemoteEngine::~RemoteEngine() {
 }
 
 std::shared_ptr<Ticket> RemoteEngine::Submit(Request request) {
-  Pending pending{.priority = request.priority,
+  const auto now = Clock::now();
+  Pending pending{.turn = TurnOf(request.priority, now, options_.engine.priority_step_ms),
                   .ticket = std::make_shared<Ticket>([wakeup = wakeup_] { wakeup->Wake(); }),
                   .deadline = request.deadline,
-                  .submitted = Clock::now()};
+                  .submitted = now};
   const std::shared_ptr<Ticket> ticket = pending.ticket;
   uint64_t id;
   {
@@ -68,7 +69,7 @@ std::shared_ptr<Ticket> RemoteEngine::Submit(Request request) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) throw Error(ErrorKind::kDeviceLost, failure_->what());
-    waiting_.emplace(std::pair(pending.priority, id), std::move(pending));
+    waiting_.emplace(std::pair(pending.turn, id), std::move(pending));
   }
   wakeup_->Wake();
   return ticket;
@@ -281,7 +282,7 @@ void RemoteEngine::OnEnd(const std::optional<Error>& why, milliseconds patience)
     if (request.admitted) {
       PutEnd(request, EndReason::kError, lost);
     } else {
-      waiting_.emplace(std::pair(request.priority, id), std::move(request));
+      waiting_.emplace(std::pair(request.turn, id), std::move(request));
     }
   }
   sent_.clear();

@@ -35,7 +35,7 @@ struct RemoteEngineOptions {
   std::chrono::milliseconds hang_limit{120'000};
 };
 
-// Requests wait here; the process gets as many as it can run and a few more, the lowest Request::priority first. When
+// Requests wait here; the process gets as many as it can run and a few more, in their turn (turn.h). When
 // it ends or hangs, however that came, requests that it had admitted (those with an event) end with kError and
 // Error{kDeviceLost}, and all others go to the next process.
 //
@@ -67,7 +67,7 @@ class RemoteEngine : public Engine {
  private:
   using Clock = std::chrono::steady_clock;
   struct Pending {
-    int priority = 0;
+    Clock::time_point turn;                    // TurnOf
     std::shared_ptr<const std::string> frame;  // of its SubmitMessage, until it is admitted
     std::shared_ptr<Ticket> ticket;
     std::optional<Clock::time_point> deadline;
@@ -114,8 +114,8 @@ class RemoteEngine : public Engine {
   EngineHealth health_{EngineHealth::State::kLoading, ""};
   std::optional<Error> failure_;  // when failed
   uint64_t last_id_ = 0;
-  std::map<std::pair<int, uint64_t>, Pending> waiting_;  // by priority and id, which is the order of arrival
-  std::map<uint64_t, Pending> sent_;                     // by id
+  std::map<std::pair<Clock::time_point, uint64_t>, Pending> waiting_;  // by turn and id
+  std::map<uint64_t, Pending> sent_;                                   // by id
   EngineStats past_, present_;  // of processes that have ended; what the one that runs has said last
   int64_t starts_ = 0;
   mutable uint64_t stats_asked_ = 0;
