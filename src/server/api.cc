@@ -208,8 +208,10 @@ HttpResponse Api::Fault(const HttpFault& fault) {
   return ToResponse(error);
 }
 
-std::string Api::LastWords(const HttpRequest& /*request*/) {
-  return SseData(ToJson(EndingError("the server ended before the end of the reply"))) + std::string(kSseDone);
+std::string Api::LastWords(const HttpRequest& request) {
+  std::string words = SseData(ToJson(EndingError("the server ended before the end of the reply")));
+  if (request.path != "/v1/responses") words += kSseDone;
+  return words;
 }
 
 void Api::Ended(const HttpRequest& request, int status, std::string_view error, int64_t bytes, double ms) {
