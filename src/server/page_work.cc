@@ -178,7 +178,6 @@ void ReadPage(const PageRequest& request, const WorkTools& tools, const WorkCont
     tools.metrics.CountPage(record);
     if (context.reply->gone()) return;
     if (record.error) {
-      if (tools.closing) throw EndingError("the server ended before the page was read");
       // What is too large here is the prompt: with the picture's tokens it does not fit.
       const bool too_long = record.error->kind == ErrorKind::kTooLarge;
       throw ApiError(Error(too_long ? ErrorKind::kUsage : record.error->kind, record.error->message));
@@ -186,7 +185,7 @@ void ReadPage(const PageRequest& request, const WorkTools& tools, const WorkCont
     output.Finish(record);
     answer.End(record);
   } catch (...) {
-    answer.Fail(CurrentApiError());
+    answer.Fail(tools.closing ? EndingError("the server ended before the page was read") : CurrentApiError());
   }
 }
 
