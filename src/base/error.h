@@ -47,7 +47,8 @@ class Error : public std::exception {
   const std::string& message() const { return what_; }
   const std::string& where() const { return where_; }
   const std::string& hint() const { return hint_; }
-  const char* what() const noexcept override { return text_.c_str(); }  // "where: what (hint)"
+  const std::string& text() const { return text_; }  // "where: what (hint)"
+  const char* what() const noexcept override { return text_.c_str(); }
 
   // The same error about a larger thing: "page 3: " before where.
   Error Within(std::string_view outer) const;

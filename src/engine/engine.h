@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "engine/request.h"
 #include "engine/ticket.h"
+#include "engine/turn.h"
 #include "model/config.h"
 
 namespace quire {
@@ -24,7 +25,8 @@ struct EngineOptions {
   int image_tokens = 2048;        // at most, of one page
   int64_t vision_rows = 0;        // image tokens in memory; 0: image_tokens for each of max_sequences and 8 pages more
   double vision_budget_ms = 100;  // of vision between two steps while something decodes; at least one view
-  bool keep_logits = false;       // tests: Probe sees the logits
+  int priority_step_ms = kPriorityStepMs;
+  bool keep_logits = false;  // tests: Probe sees the logits
 };
 
 // Counts since the engine began, and what it holds now.
@@ -34,6 +36,7 @@ struct EngineStats {
   int64_t prompt_tokens = 0, output_tokens = 0;  // computed first; generated
   int64_t steps = 0, step_rows = 0;              // rows of all steps: recomputed ones among them
   int64_t views = 0, vision_slices = 0;          // seen by the vision tower; its calls
+  int64_t rounds = 0;                            // of the engine's loop: it lives
   int64_t preemptions = 0;
   int64_t vision_hits = 0, vision_misses = 0;     // pages whose image tokens were there already, or not
   int64_t vision_rows = 0, vision_rows_used = 0;  // of the store of image tokens: all, and those of running requests

@@ -21,6 +21,9 @@ using std::chrono::milliseconds;
 // An event is a token with its most probable others: under 1 KiB, and under 2 MiB where they are the vocabulary.
 constexpr uint64_t kMostBytesOfMessage = 16 << 20;
 
+// After SIGKILL: a driver that hangs can hold a process for ever.
+constexpr milliseconds kMostDying{10'000};
+
 pid_t Spawn(const std::vector<std::string>& command, int socket) {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
@@ -93,16 +96,20 @@ std::string HostProcess::End(milliseconds patience) {
   if (pid_ < 0) return {};
   socket_ = UniqueFd();
   int status = 0;
-  const auto until = Clock::now() + patience;
-  pid_t ended;
-  while ((ended = waitpid(pid_, &status, WNOHANG)) == 0 && Clock::now() < until)
-    std::this_thread::sleep_for(milliseconds(1));
+  auto wait = [&](milliseconds limit) {
+    const auto until = Clock::now() + limit;
+    pid_t ended;
+    while ((ended = waitpid(pid_, &status, WNOHANG)) == 0 && Clock::now() < until)
+      std::this_thread::sleep_for(milliseconds(1));
+    return ended;
+  };
+  pid_t ended = wait(patience);
   if (ended == 0) {
     kill(pid_, SIGKILL);
-    while ((ended = waitpid(pid_, &status, 0)) < 0 && errno == EINTR) {
-    }
+    ended = wait(kMostDying);
   }
   const bool known = std::exchange(pid_, -1) == ended;
+  if (ended == 0) return "hangs in the system and cannot be killed";
   return known ? DescribeEnd(status) : "ended";
 }
 

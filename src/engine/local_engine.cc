@@ -37,6 +37,7 @@ EngineOptions Checked(const EngineOptions& options) {
   want("image_tokens", options.image_tokens, 0);
   want("vision_rows", options.vision_rows, options.vision_rows ? options.image_tokens : 0);
   want("vision_budget_ms", options.vision_budget_ms, 0);
+  want("priority_step_ms", options.priority_step_ms, 0);
   return options;
 }
 
@@ -119,11 +120,12 @@ std::shared_ptr<Ticket> LocalEngine::Submit(Request request) {
                                                .submitted = Sequence::Clock::now()});
   s->usage = CheckRequest(s->request, LimitsOf(options_, config()));
   s->stops = StopStrings(s->request.stop);
+  s->turn = TurnOf(s->request.priority, s->submitted, options_.priority_step_ms);
   const std::shared_ptr<Ticket> ticket = s->ticket;
   {
     std::lock_guard lock(mutex_);
     if (lost_) throw *lost_;
-    waiting_.emplace(s->request.priority, std::move(s));
+    waiting_.emplace(s->turn, std::move(s));
   }
   wake_.notify_one();
   return ticket;
@@ -144,6 +146,7 @@ EngineHealth LocalEngine::health() const {
 
 void LocalEngine::Drive() {
   while (Wait()) {
+    ++counts_.rounds;
     EndUnwanted();
     EndAllIfLost();
     {
@@ -156,7 +159,7 @@ void LocalEngine::Drive() {
     RunStep();
   }
   for (const SequencePtr& s : running_) End(*s, EndReason::kCanceled);
-  for (auto& [priority, s] : waiting_) {
+  for (auto& [turn, s] : waiting_) {
     End(*s, EndReason::kCanceled);
     running_.push_back(std::move(s));
   }
@@ -190,14 +193,14 @@ void LocalEngine::EndUnwanted() {
 }
 
 void LocalEngine::EndAllIfLost() {
-  std::multimap<int, SequencePtr> waiting;
+  decltype(waiting_) waiting;
   {
     std::lock_guard lock(mutex_);
     if (!lost_) return;
     waiting.swap(waiting_);  // Submit adds none any more
   }
   for (const SequencePtr& s : running_) Fail(*s, *lost_);
-  for (const auto& [priority, s] : waiting) {
+  for (const auto& [turn, s] : waiting) {
     Fail(*s, *lost_);
     s->ticket->Put(std::move(*s->end));
   }
@@ -228,7 +231,7 @@ void LocalEngine::Admit() {
     state_.samplers->Reset(s.slot, s.request.sampling, s.PromptIds(), {});
     s.ticket->Put(s.vision ? StageEvent{StageEvent::Stage::kVision, s.vision->views_done, s.views()}
                            : StageEvent{StageEvent::Stage::kPrefill, 0, s.prompt_tokens()});
-    auto behind = [&](const SequencePtr& other) { return other->request.priority > s.request.priority; };
+    auto behind = [&](const SequencePtr& other) { return other->turn > s.turn; };
     running_.insert(std::ranges::find_if(running_, behind), std::move(first));
     waiting_.erase(waiting_.begin());
   }

@@ -85,16 +85,16 @@ class LocalEngine : public Engine {
   VisionPace pace_;
   KvPages pages_;
   std::vector<int> free_slots_;
-  std::list<SequencePtr> running_;  // by priority, then oldest first
+  std::list<SequencePtr> running_;  // by turn
   StepInputs step_;
   StepOutputs outputs_;
   EngineStats counts_;
 
   mutable std::mutex mutex_;  // guards stats_, waiting_, lost_ and stop_
   std::condition_variable wake_;
-  EngineStats stats_;                        // counts_ of the last iteration
-  std::multimap<int, SequencePtr> waiting_;  // by priority, then oldest first
-  std::optional<Error> lost_;                // the device; written by the thread
+  EngineStats stats_;                                                // counts_ of the last iteration
+  std::multimap<Sequence::Clock::time_point, SequencePtr> waiting_;  // by turn
+  std::optional<Error> lost_;                                        // the device; written by the thread
   bool stop_ = false;
   std::thread thread_;
 };

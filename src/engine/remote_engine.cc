@@ -53,10 +53,11 @@ RemoteEngine::~RemoteEngine() {
 }
 
 std::shared_ptr<Ticket> RemoteEngine::Submit(Request request) {
-  Pending pending{.priority = request.priority,
+  const auto now = Clock::now();
+  Pending pending{.turn = TurnOf(request.priority, now, options_.engine.priority_step_ms),
                   .ticket = std::make_shared<Ticket>([wakeup = wakeup_] { wakeup->Wake(); }),
                   .deadline = request.deadline,
-                  .submitted = Clock::now()};
+                  .submitted = now};
   const std::shared_ptr<Ticket> ticket = pending.ticket;
   uint64_t id;
   {
@@ -68,7 +69,7 @@ std::shared_ptr<Ticket> RemoteEngine::Submit(Request request) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) throw Error(ErrorKind::kDeviceLost, failure_->what());
-    waiting_.emplace(std::pair(pending.priority, id), std::move(pending));
+    waiting_.emplace(std::pair(pending.turn, id), std::move(pending));
   }
   wakeup_->Wake();
   return ticket;
@@ -130,7 +131,7 @@ void RemoteEngine::StartProcess() {
   try {
     process_ = std::make_unique<HostProcess>(options_.command);
   } catch (const Error& error) {
-    OnEnd(error);
+    OnEnd(error, kPatience);
   }
 }
 
@@ -163,6 +164,7 @@ void RemoteEngine::EndUnwanted() {
 void RemoteEngine::FillProcess() {
   while (!waiting_.empty() && sent_.size() < static_cast<size_t>(options_.engine.max_sequences + kAhead)) {
     const auto first = waiting_.begin();
+    if (sent_.empty()) last_sign_ = Clock::now();
     Pending& request = sent_[first->first.second] = std::move(first->second);
     waiting_.erase(first);
     request.sent = Clock::now();
@@ -180,6 +182,7 @@ void RemoteEngine::Poll() {
   auto until = next_deadline_;
   if (!process_) until = std::min(until, next_start_);
   if (ready_ && !sent_.empty()) until = std::min(until, next_ask_);
+  until = std::min(until, hang_time());
   int timeout_ms = -1;
   if (until != Clock::time_point::max())
     timeout_ms = static_cast<int>(std::clamp<int64_t>(std::chrono::ceil<milliseconds>(until - Clock::now()).count(), 0,
@@ -187,12 +190,22 @@ void RemoteEngine::Poll() {
 
   pollfd polled[] = {{wakeup_->fd(), POLLIN, 0}, {process_ ? process_->fd() : -1, POLLIN, 0}};
   if (process_ && !process_->sent_all()) polled[1].events |= POLLOUT;
-  poll(polled, std::size(polled), timeout_ms);
+  if (poll(polled, std::size(polled), timeout_ms) < 0) return;
   if (polled[0].revents != 0) {
     wakeup_->Clear();
     woken_ = true;
   }
-  if ((polled[1].revents & ~POLLOUT) != 0) Receive();
+  if ((polled[1].revents & ~POLLOUT) != 0) {
+    Receive();
+  } else if (Clock::now() >= hang_time()) {
+    OnEnd(Error(ErrorKind::kDeviceLost,
+                "it had work and gave no sign of life for " + std::to_string(options_.hang_limit.count()) + " ms"),
+          milliseconds(0));
+  }
+}
+
+RemoteEngine::Clock::time_point RemoteEngine::hang_time() const {
+  return ready_ && !sent_.empty() ? last_sign_ + options_.hang_limit : Clock::time_point::max();
 }
 
 void RemoteEngine::Receive() {
@@ -213,7 +226,7 @@ void RemoteEngine::Receive() {
       if (auto* failed = std::get_if<FailedMessage>(&message)) why = std::move(failed->error);
     }
   }
-  if (!open || why) OnEnd(why);
+  if (!open || why) OnEnd(why, kPatience);
 }
 
 void RemoteEngine::OnReady(ReadyMessage& message) {
@@ -228,6 +241,7 @@ void RemoteEngine::OnReady(ReadyMessage& message) {
 void RemoteEngine::OnEvent(EventMessage& message) {
   const auto at = sent_.find(message.id);
   if (at == sent_.end()) return;
+  last_sign_ = Clock::now();
   Pending& request = at->second;
   if (!std::exchange(request.admitted, true)) {
     request.frame.reset();
@@ -243,13 +257,14 @@ void RemoteEngine::OnEvent(EventMessage& message) {
 }
 
 void RemoteEngine::OnStats(const StatsMessage& message) {
+  if (message.stats.rounds != present_.rounds) last_sign_ = Clock::now();
   present_ = message.stats;
   stats_answered_ = message.number;
   changed_.notify_all();
 }
 
-void RemoteEngine::OnEnd(const std::optional<Error>& why) {
-  std::string text = process_ ? "the engine's process " + process_->End(kPatience) : "";
+void RemoteEngine::OnEnd(const std::optional<Error>& why, milliseconds patience) {
+  std::string text = process_ ? "the engine's process " + process_->End(patience) : "";
   if (why) text += (text.empty() ? "" : ": ") + std::string(why->what());
   const Error lost(ErrorKind::kDeviceLost, text);
   process_.reset();
@@ -267,7 +282,7 @@ void RemoteEngine::OnEnd(const std::optional<Error>& why) {
     if (request.admitted) {
       PutEnd(request, EndReason::kError, lost);
     } else {
-      waiting_.emplace(std::pair(request.priority, id), std::move(request));
+      waiting_.emplace(std::pair(request.turn, id), std::move(request));
     }
   }
   sent_.clear();

@@ -30,10 +30,13 @@ struct RemoteEngineOptions {
   std::chrono::milliseconds first_pause{100}, longest_pause{10'000};
   int most_failures = 5;  // so many such processes in a row: failed
   std::chrono::milliseconds failed_pause{30'000};
+  // A process that has work and gives no event and finishes no round for so long hangs: it is killed. More than the
+  // longest step or slice of vision, and what a device does before its first one.
+  std::chrono::milliseconds hang_limit{120'000};
 };
 
-// Requests wait here; the process gets as many as it can run and a few more, the lowest Request::priority first. When
-// it ends, however that came, requests that it had admitted (those with an event) end with kError and
+// Requests wait here; the process gets as many as it can run and a few more, in their turn (turn.h). When
+// it ends or hangs, however that came, requests that it had admitted (those with an event) end with kError and
 // Error{kDeviceLost}, and all others go to the next process.
 //
 // Health: kLoading until the first process is ready, and from the end of one until the next is ready; requests wait.
@@ -64,7 +67,7 @@ class RemoteEngine : public Engine {
  private:
   using Clock = std::chrono::steady_clock;
   struct Pending {
-    int priority = 0;
+    Clock::time_point turn;                    // TurnOf
     std::shared_ptr<const std::string> frame;  // of its SubmitMessage, until it is admitted
     std::shared_ptr<Ticket> ticket;
     std::optional<Clock::time_point> deadline;
@@ -84,8 +87,10 @@ class RemoteEngine : public Engine {
   void OnReady(ReadyMessage& message);
   void OnEvent(EventMessage& message);
   void OnStats(const StatsMessage& message);
-  // The process is gone or must go. why: what is known beside the way it ended.
-  void OnEnd(const std::optional<Error>& why);
+  // When the process counts as hung.
+  Clock::time_point hang_time() const;
+  // The process is gone, or must go within `patience`. why: what is known beside the way it ended.
+  void OnEnd(const std::optional<Error>& why, std::chrono::milliseconds patience);
   static void PutEnd(const Pending& request, EndReason reason, const std::optional<Error>& error = {});
 
   const ModelConfig config_;
@@ -99,6 +104,7 @@ class RemoteEngine : public Engine {
   int failures_ = 0;        // in a row
   bool woken_ = false;      // something was submitted, canceled or put back
   Clock::time_point next_start_, next_ask_, next_deadline_ = Clock::time_point::max();
+  Clock::time_point last_sign_;  // of the process's life, or when it got work
   uint64_t stats_sent_ = 0;
 
   mutable std::mutex mutex_;  // guards what follows
@@ -108,8 +114,8 @@ class RemoteEngine : public Engine {
   EngineHealth health_{EngineHealth::State::kLoading, ""};
   std::optional<Error> failure_;  // when failed
   uint64_t last_id_ = 0;
-  std::map<std::pair<int, uint64_t>, Pending> waiting_;  // by priority and id, which is the order of arrival
-  std::map<uint64_t, Pending> sent_;                     // by id
+  std::map<std::pair<Clock::time_point, uint64_t>, Pending> waiting_;  // by turn and id
+  std::map<uint64_t, Pending> sent_;                                   // by id
   EngineStats past_, present_;  // of processes that have ended; what the one that runs has said last
   int64_t starts_ = 0;
   mutable uint64_t stats_asked_ = 0;

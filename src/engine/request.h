@@ -35,7 +35,7 @@ struct Request {
   int max_tokens = 0;             // generated; 0, or more than the context leaves: what the context leaves
   std::vector<std::string> stop;  // the text ends before the first of these: at most kMaxStops, none empty
   bool detect_loops = true;       // end a page whose blocks or boxes repeat (repeat_guard.h)
-  int priority = 0;  // lower ones are admitted first and keep their pages longer; equals in order of arrival
+  int priority = 0;               // lower ones are admitted first and keep their pages longer (turn.h)
   std::optional<std::chrono::steady_clock::time_point> deadline;
 
   int image_tokens() const { return page ? static_cast<int>(page->plan.tokens.size()) : 0; }

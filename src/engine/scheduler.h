@@ -17,11 +17,11 @@ struct Chunk {
   int first, count;
 };
 
-// Chooses the chunks of the next step. `running`: sequences whose image tokens are there, by priority, then oldest
-// first. Those that need one row (they decode) come first, then prompts in this order, as many rows as fit in max_rows.
-// A sequence takes pages for all that it has, and begins when there is room for it and for those before it to grow;
-// none overtakes it. Where a page is missing, the last sequence that holds any gives its own back and is computed again
-// later, in the same row classes. The first always goes on: the cache must hold one full context.
+// Chooses the chunks of the next step. `running`: sequences whose image tokens are there, in their turn. Those that
+// need one row (they decode) come first, then prompts in this order, as many rows as fit in max_rows. A sequence takes
+// pages for all that it has, and begins when there is room for it and for those before it to grow; none overtakes it.
+// Where a page is missing, the last sequence that holds any gives its own back and is computed again later, in the same
+// row classes. The first always goes on: the cache must hold one full context.
 std::vector<Chunk> Schedule(std::span<Sequence* const> running, int max_rows, KvPages* pages);
 
 // Writes the chunks into a step: prompt rows, then generated ones.

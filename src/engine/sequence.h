@@ -28,7 +28,7 @@ struct Sequence {
   RepeatedBoxDetector boxes;
   ConfidenceMeter confidence;
   Usage usage;
-  Clock::time_point submitted;
+  Clock::time_point submitted, turn;  // turn: TurnOf
 
   int slot = -1;                         // of samplers and page table, from admission to the end
   VisionStore::Entry* vision = nullptr;  // where its image tokens are; as long as the slot, none without a picture

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "engine/local_engine.h"
@@ -254,6 +255,30 @@ TEST(OrderTest, ByPriorityThenByArrival) {
         max_sequences == 1 ? std::vector{9, 5, 8, 1, 2, 4, 7, 3, 6} : std::vector{9, 5, 8, 2, 4, 7, 3, 6};
     EXPECT_EQ(std::vector(begun.begin() + max_sequences, begun.end()), behind);
   }
+}
+
+// With one slot and a higher request always there.
+TEST(OrderTest, ALowOneGetsItsTurn) {
+  ScriptedEngine e(Scripts(10), {.max_sequences = 1, .context_tokens = 512, .priority_step_ms = 1});
+  e.control->step_ms = 1;
+  const auto first = e.engine.Submit(Ask(0, 0)), low = e.engine.Submit(Ask(1, 50));
+  std::atomic<bool> over{false};
+  std::thread others([&] {
+    auto last = e.engine.Submit(Ask(2, 0));
+    for (int i = 0; i < 200 && !over; ++i) {
+      const auto next = e.engine.Submit(Ask(2, 0));
+      ReadToEnd(*last);
+      last = next;
+    }
+    EXPECT_TRUE(over) << "still waiting";
+    ReadToEnd(*last);
+  });
+  ExpectScript(ReadToEnd(*first), 0);
+  const Reading reading = ReadToEnd(*low);
+  over = true;
+  others.join();
+  ExpectScript(reading, 1);
+  EXPECT_GT(reading.end.usage.queued_ms, 25) << "not before its turn";
 }
 
 TEST(OrderTest, TheLowerOneGivesItsPages) {

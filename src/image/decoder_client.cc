@@ -28,11 +28,16 @@ std::string SystemText() {
   return std::strerror(errno);
 }
 
+// What the system has just refused. Where no descriptor is left, trying later may work.
+Error SystemError(ErrorKind kind, const std::string& what) {
+  return {errno == EMFILE || errno == ENFILE ? ErrorKind::kBusy : kind, what + ": " + SystemText()};
+}
+
 // Memory that can be given to another process, of that size and empty.
 UniqueFd MakeSharedMemory(int64_t bytes) {
   UniqueFd fd(memfd_create("quire", MFD_CLOEXEC));
   if (!fd || ftruncate(fd.get(), bytes) != 0)
-    throw Error(ErrorKind::kOutOfMemory, "no shared memory of " + std::to_string(bytes) + " bytes: " + SystemText());
+    throw SystemError(ErrorKind::kOutOfMemory, "no shared memory of " + std::to_string(bytes) + " bytes");
   return fd;
 }
 
@@ -148,7 +153,7 @@ DecodePool::~DecodePool() {
 DecodePool::Process DecodePool::Start() const {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    throw Error(ErrorKind::kIo, "no socket for the decode process: " + SystemText());
+    throw SystemError(ErrorKind::kIo, "no socket for the decode process");
   Process process{-1, DecodeChannel(UniqueFd(ends[0]))};
   const UniqueFd theirs(ends[1]);
 

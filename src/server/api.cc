@@ -116,6 +116,7 @@ const Api::Route* Api::FindRoute(std::string_view path) {
 Api::Api(const ApiOptions& options)
     : options_(options),
       keys_(options.keys, options.key_file),
+      guard_(options.host, options.cors_origins, options.allowed_hosts),
       decoders_(options.decode),
       pixel_budget_(options.max_pixels_in_work),
       parsers_(kParsers, kMostUnparsed, kNiceness),
@@ -158,7 +159,7 @@ std::optional<ApiError> Api::NotNow() const {
     error.headers.emplace_back("Retry-After", "2");
     return error;
   };
-  if (draining_) return unavailable("draining", "the server is about to end and takes no new requests");
+  if (draining_) return EndingError("the server is about to end and takes no new requests");
   if (model()) return std::nullopt;
   const std::lock_guard lock(failure_mutex_);
   if (!failure_.empty()) return ApiError(503, "failed", "the model could not be loaded: " + failure_);
@@ -166,31 +167,32 @@ std::optional<ApiError> Api::NotNow() const {
 }
 
 std::optional<HttpResponse> Api::Refuse(const HttpRequest& head) {
+  if (auto error = guard_.Refuse(head, keys_.any())) return ToResponse(*error);
   const Route* route = FindRoute(head.path);
-  if (head.method == "OPTIONS" && !options_.cors_origins.empty() && route)
+  if (head.method == "OPTIONS" && guard_.allows_origins() && route)
     return HttpResponse{.status = 204,
                         .headers = {{"Access-Control-Allow-Methods", std::string(route->method) + ", OPTIONS"},
                                     {"Access-Control-Allow-Headers", AllowedHeaders(head)},
                                     {"Access-Control-Max-Age", "3600"}}};
-  if (!route) return ToResponse(ApiError(404, "not_found", "there is no " + Printable(head.path) + " here"));
-  if (head.method != route->method && !(head.method == "HEAD" && route->method == "GET")) {
-    ApiError error(405, "method_not_allowed",
-                   "wanted " + std::string(route->method) + ", found " + Printable(head.method));
-    error.headers.emplace_back("Allow", std::string(route->method));
-    return ToResponse(error);
-  }
-  if (route->need == Route::Need::kNothing) return std::nullopt;
-  if (!keys_.Allow(head.Header("Authorization"))) {
+  const bool open = route && route->need == Route::Need::kNothing;
+  if (!open && !keys_.Allow(head.Header("Authorization"))) {
     ApiError error(401, "invalid_api_key",
                    head.Header("Authorization").empty() ? "wanted a key: Authorization: Bearer KEY, found none"
                                                         : "this key is not known here");
     error.headers.emplace_back("WWW-Authenticate", "Bearer");
     return ToResponse(error);
   }
+  if (!route) return ToResponse(ApiError(404, "not_found", "there is no " + Shown(head.path) + " here"));
+  if (head.method != route->method && !(head.method == "HEAD" && route->method == "GET")) {
+    ApiError error(405, "method_not_allowed", "wanted " + std::string(route->method) + ", found " + Shown(head.method));
+    error.headers.emplace_back("Allow", std::string(route->method));
+    return ToResponse(error);
+  }
+  if (open) return std::nullopt;
   if (auto error = NotNow()) return ToResponse(*error);
   if (const std::string_view encoding = head.Header("Content-Encoding"); !encoding.empty() && encoding != "identity")
     return ToResponse(ApiError(415, "unsupported_media_type",
-                               "wanted a body as it is, found the Content-Encoding " + Printable(encoding)));
+                               "wanted a body as it is, found the Content-Encoding " + Shown(encoding)));
   if (route->method == "POST" && pages_.full())
     return ToResponse(ApiError(Error(ErrorKind::kBusy, "too many requests wait already")));
   return std::nullopt;
@@ -200,26 +202,22 @@ void Api::Handle(RequestPtr request, ReplyPtr reply) {
   FindRoute(request->path)->handle(*this, request, reply);
 }
 
-HttpResponse Api::Fault(int status, std::string_view message) {
-  const std::string_view code = status == 413 || status == 431 ? "too_large"
-                                : status == 408                ? "deadline"
-                                : status == 503                ? "busy"
-                                                               : "bad_input";
-  return ToResponse(ApiError(status, std::string(code), std::string(message)));
+HttpResponse Api::Fault(const HttpFault& fault) {
+  ApiError error(fault.status, fault.code, fault.message);
+  if (fault.status == 503) error.headers.emplace_back("Retry-After", "2");
+  return ToResponse(error);
 }
 
-HttpHeaders Api::CommonHeaders(const HttpRequest& request) {
-  const std::string_view origin = request.Header("Origin");
-  if (origin.empty() || options_.cors_origins.empty()) return {};
-  if (std::ranges::count(options_.cors_origins, "*")) return {{"Access-Control-Allow-Origin", "*"}};
-  if (std::ranges::count(options_.cors_origins, origin))
-    return {{"Access-Control-Allow-Origin", std::string(origin)}, {"Vary", "Origin"}};
-  return {{"Vary", "Origin"}};
+std::string Api::LastWords(const HttpRequest& request) {
+  std::string words = SseData(ToJson(EndingError("the server ended before the end of the reply")));
+  if (request.path != "/v1/responses") words += kSseDone;
+  return words;
 }
 
-void Api::Ended(const HttpRequest& request, int status, int64_t bytes, double ms) {
+void Api::Ended(const HttpRequest& request, int status, std::string_view error, int64_t bytes, double ms) {
   const Route* route = FindRoute(request.path);
   metrics_.CountRequest(route ? route->path : "other", status);
+  if (!error.empty()) metrics_.CountError(error);
   if (!log_) return;
   char line[700];
   std::snprintf(line, sizeof line, "%s %s \"%s %s\" %d %lld %.1fms %s\n", UtcNow().c_str(), request.client.c_str(),
@@ -295,9 +293,7 @@ void Api::Parse(const ReplyPtr& reply, std::function<void()> parse) {
     try {
       parse();
     } catch (...) {
-      const ApiError error = CurrentApiError();
-      metrics_.CountError(error.code);
-      reply->Send(ToResponse(error));
+      reply->Send(ToResponse(CurrentApiError()));
     }
   });
   if (!queued) reply->Send(ToResponse(ApiError(Error(ErrorKind::kBusy, "too many requests wait already"))));

@@ -12,6 +12,7 @@
 
 #include "image/decoder_client.h"
 #include "server/http.h"
+#include "server/http_guard.h"
 #include "server/keys.h"
 #include "server/metrics.h"
 #include "server/ocr.h"
@@ -24,7 +25,8 @@ namespace quire {
 struct ApiOptions {
   std::vector<std::string> keys;
   std::string key_file;
-  std::vector<std::string> cors_origins;  // "*": all
+  std::string host;                                      // where the server listens
+  std::vector<std::string> cors_origins, allowed_hosts;  // of web pages that may call; "*": all
   bool allow_remote = false;
   RemoteOptions remote;
   DecodeOptions decode;
@@ -49,15 +51,18 @@ class Api : public HttpHandler {
 
   void Drain() { draining_ = true; }
   void ReloadKeys() { keys_.Reload(); }
+  // Pages that are being read end soon, as replies of their kind do (503). Any thread.
+  void EndPages() { closing_ = true; }
   // Gives up what waits and what runs. Replies that are still open get no end.
   void Close();
 
   std::optional<HttpResponse> Refuse(const HttpRequest& head) override;
   void Handle(std::shared_ptr<HttpRequest> request, std::shared_ptr<HttpReply> reply) override;
-  HttpResponse Fault(int status, std::string_view message) override;
-  HttpHeaders CommonHeaders(const HttpRequest& request) override;
+  HttpResponse Fault(const HttpFault& fault) override;
+  std::string LastWords(const HttpRequest& request) override;
+  HttpHeaders CommonHeaders(const HttpRequest& request) override { return guard_.ReplyHeaders(request); }
   void OnConnections(int count) override { connections_ = count; }
-  void Ended(const HttpRequest& request, int status, int64_t bytes, double ms) override;
+  void Ended(const HttpRequest& request, int status, std::string_view error, int64_t bytes, double ms) override;
 
  private:
   struct Route;
@@ -89,6 +94,7 @@ class Api : public HttpHandler {
 
   ApiOptions options_;
   Keys keys_;
+  const HttpGuard guard_;
   mutable Metrics metrics_;
   mutable DecodePool decoders_;
   mutable PixelBudget pixel_budget_;

@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -24,11 +25,17 @@ struct ApiError : std::exception {
   HttpHeaders headers;
 };
 
+// A reply that cannot be given because the server ends: 503.
+ApiError EndingError(std::string message);
+
 // A field that is not as it must be: 400.
 Error FieldError(std::string field, std::string message, std::string hint = {});
 
 // The exception being handled, whatever it is.
 ApiError CurrentApiError();
+
+// What a client sent, as a message quotes it: in one line, at most 60 bytes of it.
+std::string Shown(std::string_view text);
 
 // {"error": {"message", "type", "param", "code"}}
 Json ToJson(const ApiError& error);

@@ -67,13 +67,13 @@ class Answer : public PageAnswer {
       reply_.Write(SseData(usage));
     }
     reply_.Write(kSseDone);
-    reply_.End();
+    reply_.End("");
   }
   void Fail(const ApiError& error) override {
     if (!begun_) return reply_.Send(ToResponse(error));
     reply_.Write(SseData(ToJson(error)));
     reply_.Write(kSseDone);
-    reply_.End();
+    reply_.End(error.code);
   }
 
  protected:

@@ -5,7 +5,6 @@
 #include <sstream>
 #include <utility>
 
-#include "base/utf8.h"
 #include "server/api_error.h"
 #include "server/http.h"
 #include "server/multipart.h"
@@ -36,7 +35,7 @@ Json ParseBody(const HttpRequest& request, std::string_view other_type) {
     throw ApiError(415, "unsupported_media_type",
                    "wanted Content-Type: application/json" +
                        (other_type.empty() ? "" : " or " + std::string(other_type)) + ", found " +
-                       (type.empty() ? "none" : "\"" + type + "\""));
+                       (type.empty() ? "none" : "\"" + Shown(type) + "\""));
   try {
     Json body = Json::Parse(request.body, "");
     if (!body.is_object()) throw FieldError("", "wanted an object, found " + Describe(body));
@@ -55,7 +54,7 @@ Fields::Fields(const Json& object, std::string path) : object_(object), path_(st
 }
 
 std::string Fields::PathOf(std::string_view name) const {
-  std::string shown = RepairUtf8(name.substr(0, kMostShown));
+  const std::string shown = Shown(name);
   return path_.empty() ? shown : path_ + "." + shown;
 }
 
@@ -144,8 +143,7 @@ void Fields::Refuse(std::span<const Refusal> fields) {
 void Fields::Finish() const {
   for (const auto& [name, value] : object_.as_object())
     if (!taken_.contains(name))
-      throw FieldError(PathOf(name), "there is no field \"" + RepairUtf8(name.substr(0, kMostShown)) + "\"",
-                       "docs/api.md lists those there are");
+      throw FieldError(PathOf(name), "there is no field \"" + Shown(name) + "\"", "docs/api.md lists those there are");
 }
 
 }  // namespace quire

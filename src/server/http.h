@@ -33,6 +33,13 @@ struct HttpResponse {
   std::string body;
   std::string content_type = "application/json";
   HttpHeaders headers;  // more
+  std::string error;    // the code of the error that it is; empty: it is none
+};
+
+// Why there is no request, or no reply.
+struct HttpFault {
+  int status;  // 0: nobody to answer to
+  std::string code, message;
 };
 
 // The reply to one request. Any thread; the server keeps it until it is sent or the client has left. Either Send, or
@@ -43,7 +50,7 @@ class HttpReply {
   virtual void Send(HttpResponse response) = 0;
   virtual void Begin(HttpResponse head) = 0;  // head.body: its first piece
   virtual void Write(std::string_view piece) = 0;
-  virtual void End() = 0;
+  virtual void End(std::string_view error) = 0;  // as HttpResponse::error
   // When nothing has been sent by then, the client gets `late`, and what comes afterwards is dropped as if it had left.
   virtual void Limit(std::chrono::steady_clock::time_point until, HttpResponse late) = 0;
   // Whether anybody still waits for the reply. A client that closes its writing side counts as gone.
@@ -58,13 +65,15 @@ class HttpHandler {
   virtual std::optional<HttpResponse> Refuse(const HttpRequest& head) = 0;
   virtual void Handle(std::shared_ptr<HttpRequest> request, std::shared_ptr<HttpReply> reply) = 0;
   // What the server says without asking: a request that is no HTTP, too large, too slow.
-  virtual HttpResponse Fault(int status, std::string_view message) = 0;
+  virtual HttpResponse Fault(const HttpFault& fault) = 0;
+  // What a stream says at last that the server must cut.
+  virtual std::string LastWords(const HttpRequest& request) = 0;
   // What every reply to this request says in its head.
   virtual HttpHeaders CommonHeaders(const HttpRequest& request) = 0;
   // How many connections there are, whenever that changes.
   virtual void OnConnections(int count) = 0;
-  // After the last byte: for the log. status 499: the client left.
-  virtual void Ended(const HttpRequest& request, int status, int64_t bytes, double ms) = 0;
+  // After the last byte: for log and counts. status 499: the client left. error: as HttpResponse::error.
+  virtual void Ended(const HttpRequest& request, int status, std::string_view error, int64_t bytes, double ms) = 0;
 };
 
 std::string_view ReasonPhrase(int status);

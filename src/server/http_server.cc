@@ -20,6 +20,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "server/http_head.h"
 
 namespace quire {
 namespace {
@@ -35,7 +36,8 @@ constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 16 << 10;
 constexpr int kSendBufferBytes = 128 << 10;  // of the system: a client that does not read is noticed after these
 constexpr size_t kWriteBytes = 32 << 10;
-constexpr size_t kMostPipelinedBytes = 256 << 10;          // read while a reply is under way
+constexpr size_t kMostPipelinedBytes = 256 << 10;  // read while a reply is under way; a client that sends more is cut
+constexpr const char* kDraining = "draining";      // the code of what is refused or cut at the end
 constexpr auto kLinger = std::chrono::milliseconds(1000);  // for a client to read a reply that comes before its body
 
 // A TCP connection, with or without TLS.
@@ -117,8 +119,11 @@ class Reply : public HttpReply {
       if (!gone_ && streamed_ && !ended_) pieces_ += piece;
     });
   }
-  void End() override {
-    Put([&] { ended_ = true; });
+  void End(std::string_view error) override {
+    Put([&] {
+      ended_ = true;
+      head_.error = error;
+    });
   }
   void Limit(Clock::time_point until, HttpResponse late) override {
     Put([&] {
@@ -172,18 +177,10 @@ class Reply : public HttpReply {
   std::atomic<bool> gone_{false};
 };
 
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return lower;
-}
-
 // A request id that is safe in a header and a log line.
 bool IsSaneId(std::string_view id) {
-  return !id.empty() && id.size() <= 128 && std::ranges::all_of(id, [](unsigned char c) {
-    return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == ':';
-  });
+  return !id.empty() && id.size() <= 128 &&
+         std::ranges::all_of(id, [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; });
 }
 
 enum class Body { kWhole, kChunked, kUntilClose };
@@ -241,6 +238,10 @@ class HttpServer::Impl {
 
   int port() const { return port_; }
   void Drain();
+  void EndReplies() {
+    ending_ = true;
+    WakeAll();
+  }
   bool WaitUntilQuiet(std::chrono::milliseconds limit) {
     std::unique_lock lock(quiet_mutex_);
     return quiet_.wait_for(lock, limit, [&] { return replies_ == 0; });
@@ -253,6 +254,7 @@ class HttpServer::Impl {
   void LoadTls();
   void Bind();
   awaitable<void> Accept();
+  void WakeAll();
   void ReplyBegins() {
     std::lock_guard lock(quiet_mutex_);
     ++replies_;
@@ -276,7 +278,7 @@ class HttpServer::Impl {
   int64_t bodies_bytes_ = 0;  // announced or read, of all requests
   bool closing_ = false;
   int connections_ = 0;
-  std::atomic<bool> draining_{false};
+  std::atomic<bool> draining_{false}, ending_{false};
   std::mt19937_64 random_{std::random_device()()};
 
   std::mutex quiet_mutex_;
@@ -326,11 +328,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   }
 
  private:
-  // Why there is no request.
-  struct Fault {
-    int status;  // 0: nobody to answer to
-    std::string message;
-  };
+  using Fault = HttpFault;
   struct BodyShare {  // of the limit over all bodies
     Impl& server;
     int64_t bytes = 0;
@@ -413,10 +411,12 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         parsed_bytes += static_cast<int64_t>(used);
         if (parsed_bytes > most_bytes) co_return FaultOf(http::error::header_limit);
         if (share && !share->Grow(static_cast<int64_t>(used)))
-          co_return Fault{503, "too many large requests at once: try again"};
+          co_return Fault{503, "busy", "too many large requests at once: try again"};
+        if (share && parsed_bytes - BodyBytes(parser) > MostFramingBytes(parser)) co_return FramingTooLarge();
         if (error == http::error::need_more) {
           error = {};
           if (used > 0 && !done() && in_.size() > 0) continue;
+          if (share && in_.size() > static_cast<size_t>(server_.options_.max_header_bytes)) co_return FramingTooLarge();
         } else if (error) {
           co_return FaultOf(error);
         } else {
@@ -424,21 +424,43 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         }
         if (done()) break;
       }
-      if (killed_ || closed_) co_return Fault{0, ""};
-      if (!co_await Changed(until)) co_return Fault{408, "the " + std::string(what) + " did not come in time"};
+      if (killed_ || closed_) co_return Fault{0, "", ""};
+      if (share && server_.draining_) co_return Fault{503, kDraining, "the server is about to end"};
+      if (!co_await Changed(until))
+        co_return Fault{408, "deadline", "the " + std::string(what) + " did not come in time"};
     }
     co_return std::nullopt;
   }
 
   Fault FaultOf(error_code error) const {
     if (error == http::error::header_limit || error == http::error::buffer_overflow)
-      return {431,
+      return {431, "too_large",
               "wanted headers of at most " + std::to_string(server_.options_.max_header_bytes) + " bytes, found more"};
     if (error == http::error::body_limit) return BodyTooLarge();
-    return {400, "this is no HTTP request: " + error.message()};
+    return {400, "bad_input", "this is no HTTP request: " + error.message()};
+  }
+  // Of a body in chunks: what is no content. Chunks of one byte have five of it each.
+  static int64_t BodyBytes(const Parser& parser) { return static_cast<int64_t>(parser.get().body().size()); }
+  int64_t MostFramingBytes(const Parser& parser) const {
+    return server_.options_.max_header_bytes + 8 * BodyBytes(parser);
+  }
+  Fault FramingTooLarge() const {
+    return {400, "bad_input",
+            "wanted extensions of chunks and trailers of at most " + std::to_string(server_.options_.max_header_bytes) +
+                " bytes, found more"};
   }
   Fault BodyTooLarge() const {
-    return {413, "wanted a body of at most " + std::to_string(server_.options_.max_body_bytes) + " bytes, found more"};
+    return {413, "too_large",
+            "wanted a body of at most " + std::to_string(server_.options_.max_body_bytes) + " bytes, found more"};
+  }
+
+  // Whether no request has begun. Empty lines before one are passed over (RFC 9112, section 2.2).
+  bool IsIdle() {
+    const auto begins_with = [&](std::string_view text) {
+      return std::string_view(static_cast<const char*>(in_.cdata().data()), std::min(in_.size(), text.size())) == text;
+    };
+    while (begins_with("\r\n")) Consume(2);
+    return in_.size() == 0 || (in_.size() == 1 && begins_with("\r"));
   }
 
   // One request and its reply; false: the connection ends.
@@ -446,12 +468,10 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     const HttpServerOptions& limits = server_.options_;
     most_buffered_ = kReadBytes;
     const auto begun = Clock::now();
-    if (in_.size() == 0) {  // idle
-      const auto idle_end = begun + (requests_ == 0 ? limits.header_timeout : limits.idle_timeout);
-      while (in_.size() == 0) {
-        if (killed_ || closed_ || (server_.draining_ && requests_ > 0)) co_return false;
-        if (!co_await Changed(idle_end)) co_return false;
-      }
+    const auto idle_end = begun + (requests_ == 0 ? limits.header_timeout : limits.idle_timeout);
+    while (IsIdle()) {
+      if (killed_ || closed_ || (server_.draining_ && requests_ > 0)) co_return false;
+      if (!co_await Changed(idle_end)) co_return false;
     }
     ++requests_;
     sent_bytes_ = 0;
@@ -480,20 +500,12 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   std::optional<Fault> Head(const Parser& parser, HttpRequest& request) {
     const auto& head = parser.get();
     request.method = std::string(head.method_string());
-    const std::string_view target(head.target().data(), head.target().size());
-    const size_t mark = target.find('?');
-    request.path = std::string(target.substr(0, mark));
-    if (mark != target.npos) request.query = std::string(target.substr(mark + 1));
     for (const auto& field : head)
       request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
     if (const std::string_view id = request.Header("X-Request-Id"); IsSaneId(id)) request.id = std::string(id);
-    if (head.version() != 11 && head.version() != 10) return Fault{505, "wanted HTTP/1.1"};
-    // What another server would take for the end of this request must be its end here too (RFC 9112, section 6.1).
-    const auto codings = head.count(http::field::transfer_encoding);
-    if (codings > 1 || (codings == 1 && (head.version() == 10 || head.count(http::field::content_length) > 0 ||
-                                         Lower(request.Header("Transfer-Encoding")) != "chunked")))
-      return Fault{400, "wanted the Transfer-Encoding chunked or none, and not beside a Content-Length"};
-    return std::nullopt;
+    auto fault = CheckHead(request, head.version());
+    SetTarget({head.target().data(), head.target().size()}, &request);
+    return fault;
   }
 
   awaitable<bool> Answer(Parser& parser, std::shared_ptr<HttpRequest> request) {
@@ -550,7 +562,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         co_return false;
       }
       if (last) {
-        Log(request, reply.head().status);
+        Log(request, reply.head().status, reply.head().error);
         if (close) co_await Linger();
         co_return !close;
       }
@@ -559,13 +571,42 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         co_return false;
       }
       if (!out.empty()) continue;  // more may have come meanwhile
+      if (server_.ending_) {
+        reply.SetGone();
+        co_return co_await Cut(request, reply, head_sent);
+      }
       if (Clock::now() >= state.until) {
         reply.SetGone();
         const HttpResponse late = reply.late();
         co_return co_await SendWhole(request, late, false);
       }
+      if (in_.size() >= kMostPipelinedBytes) {  // nothing is read any more: this client's leaving would not be seen
+        if (head_sent) {
+          Leave(request, reply);
+          co_return false;
+        }
+        reply.SetGone();
+        const Fault fault{400, "bad_input",
+                          "wanted at most " + std::to_string(kMostPipelinedBytes) +
+                              " bytes of further requests before the reply to this one, found more"};
+        co_return co_await Refuse(request, fault);
+      }
       co_await Changed(state.until);
     }
+  }
+
+  // The end of a reply that nobody waits for any more.
+  awaitable<bool> Cut(const HttpRequest& request, const Reply& reply, bool begun) {
+    if (!begun) {
+      const Fault fault{503, kDraining, "the server ended before there was a reply"};
+      co_return co_await Refuse(request, fault);
+    }
+    std::string out = Piece(server_.handler_.LastWords(request));
+    if (chunked_) out += "0\r\n\r\n";
+    co_await Send(out);
+    Log(request, reply.head().status, kDraining);
+    co_await Linger();
+    co_return false;
   }
 
   // Of a streamed body.
@@ -573,7 +614,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void Leave(const HttpRequest& request, Reply& reply) {
     reply.SetGone();
-    Log(request, 499);
+    Log(request, 499, "");
   }
 
   awaitable<bool> SendWhole(const HttpRequest& request, const HttpResponse& response, bool body_follows) {
@@ -581,7 +622,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     std::string out = HeadBytes(response, request, server_.handler_.CommonHeaders(request), Body::kWhole, close);
     if (request.method != "HEAD" && response.status != 204) out += response.body;
     const bool sent = co_await Send(out);
-    Log(request, sent ? response.status : 499);
+    Log(request, sent ? response.status : 499, sent ? response.error : "");
     if (sent && close) co_await Linger();
     co_return sent && !close;
   }
@@ -589,7 +630,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   awaitable<bool> Refuse(const HttpRequest& request, const Fault& fault) {
     if (fault.status == 0) co_return false;
     keep_alive_ = false;
-    const HttpResponse response = server_.handler_.Fault(fault.status, fault.message);
+    const HttpResponse response = server_.handler_.Fault(fault);
     co_return co_await SendWhole(request, response, true);
   }
 
@@ -604,9 +645,9 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     }
   }
 
-  void Log(const HttpRequest& request, int status) {
+  void Log(const HttpRequest& request, int status, std::string_view error) {
     const double ms = std::chrono::duration<double, std::milli>(Clock::now() - request.received).count();
-    server_.handler_.Ended(request, status, sent_bytes_, ms);
+    server_.handler_.Ended(request, status, error, sent_bytes_, ms);
   }
 
   std::string NewId() {
@@ -630,11 +671,14 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   int64_t sent_bytes_ = 0;
 };
 
-void HttpServer::Impl::Drain() {
-  draining_ = true;
+void HttpServer::Impl::WakeAll() {
   asio::post(context_, [this] {
     for (Connection* connection : all_) connection->Wake();
   });
+}
+
+void HttpServer::Impl::Drain() {
+  if (!draining_.exchange(true)) WakeAll();
 }
 
 void HttpServer::Impl::Close() {
@@ -726,6 +770,9 @@ int HttpServer::port() const {
 }
 void HttpServer::Drain() {
   impl_->Drain();
+}
+void HttpServer::EndReplies() {
+  impl_->EndReplies();
 }
 bool HttpServer::WaitUntilQuiet(std::chrono::milliseconds limit) {
   return impl_->WaitUntilQuiet(limit);

@@ -33,10 +33,12 @@ class HttpServer {
 
   int port() const;
 
-  // From now on each reply ends its connection. Any thread.
+  // From now on each reply ends its connection, and a body that is still on its way is refused. Any thread.
   void Drain();
   // Waits at most `limit` until no reply is under way.
   bool WaitUntilQuiet(std::chrono::milliseconds limit);
+  // Every reply that has not begun is a fault (503), every stream ends with the handler's last words. Any thread.
+  void EndReplies();
   // Ends all connections and the thread.
   void Close();
 

@@ -7,9 +7,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "server/http_head.h"
 
 namespace quire {
 namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 std::string_view Trim(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
@@ -22,7 +25,7 @@ std::string_view Trim(std::string_view text) {
 Keys::Keys(const std::vector<std::string>& keys, std::string file) : file_(std::move(file)) {
   for (const std::string& key : keys) {
     if (Trim(key).empty()) throw Error(ErrorKind::kUsage, "wanted a key, found an empty one", "--api-key");
-    fixed_.push_back(DigestOf(key));
+    fixed_.push_back(DigestOf(Trim(key)));
   }
   Reload();
 }
@@ -32,8 +35,11 @@ void Keys::Reload() {
   if (!file_.empty()) {
     std::ifstream in(file_);
     if (!in) throw Error(ErrorKind::kNotFound, "cannot read the file of keys", file_);
+    bool first = true;
     for (std::string line; std::getline(in, line);) {
-      const std::string_view key = Trim(line);
+      std::string_view key = line;
+      if (std::exchange(first, false) && key.starts_with(kByteOrderMark)) key.remove_prefix(kByteOrderMark.size());
+      key = Trim(key);
       if (!key.empty() && key[0] != '#') digests.push_back(DigestOf(key));
     }
     if (digests.empty()) throw Error(ErrorKind::kUsage, "wanted at least one key, found none", file_);
@@ -48,8 +54,8 @@ bool Keys::any() const {
 }
 
 bool Keys::Allow(std::string_view authorization) const {
-  constexpr std::string_view kScheme = "Bearer ";
-  const bool has_scheme = authorization.starts_with(kScheme);
+  constexpr std::string_view kScheme = "bearer ";
+  const bool has_scheme = Lower(authorization.substr(0, kScheme.size())) == kScheme;
   const Digest digest = DigestOf(has_scheme ? Trim(authorization.substr(kScheme.size())) : std::string_view());
   const std::lock_guard lock(mutex_);
   int matches = 0;

@@ -46,7 +46,8 @@ struct Metrics::Families {
   Gauge& AddGauge(const char* name, const char* help) { return Add<Gauge>(name, help).Add({}); }
 
   Family<Counter>& requests = Add<Counter>("quire_requests_total", "Replies by endpoint and HTTP status");
-  Family<Counter>& errors = Add<Counter>("quire_errors_total", "Errors by kind");
+  Family<Counter>& errors =
+      Add<Counter>("quire_errors_total", "Replies, streams and pages of documents that were errors, by kind");
   Family<Counter>& pages = Add<Counter>("quire_pages_total", "Pages by the status of their record");
   Family<Histogram>& stages = Add<Histogram>("quire_stage_seconds", "Time of a page in each stage");
   Histogram& first_token =
@@ -98,7 +99,6 @@ void Metrics::CountError(std::string_view kind) {
 void Metrics::CountPage(const PageRecord& record) {
   Families& f = *families_;
   f.pages.Add({{"status", std::string(Name(record.status))}}).Increment();
-  if (record.error) CountError(Info(record.error->kind).name);
   for (const auto& [stage, ms] : record.times_ms) f.stages.Add({{"stage", stage}}, kSeconds).Observe(ms / 1000);
 }
 

@@ -18,7 +18,7 @@ class Metrics {
 
   void CountRequest(std::string_view endpoint, int status);
   void CountError(std::string_view kind);
-  void CountPage(const PageRecord& record);
+  void CountPage(const PageRecord& record);  // without its error: what becomes of that, the reply says
   void ObserveFirstToken(double seconds);
   void SetBuild(std::string_view version, std::string_view model, std::string_view dtype, std::string_view device);
 

@@ -1,10 +1,10 @@
 #include "server/multipart.h"
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 
 #include "server/api_error.h"
+#include "server/http_head.h"
 
 namespace quire {
 namespace {
@@ -15,12 +15,6 @@ std::string_view Trim(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
   return text;
-}
-
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower;
 }
 
 // The value of a parameter behind a header's value: `form-data; name="a"; filename="b.png"`.

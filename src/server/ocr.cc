@@ -258,6 +258,7 @@ void ReadDocument(const OcrRequest& request, const WorkTools& tools, const WorkC
     bool any_decoded = false;
     std::optional<ApiError> first_failure;
     std::optional<PageError> last_error;
+    std::vector<ErrorKind> errors;
     for (const int number : wanted) {
       if (context.reply->gone()) return;
       HeldPage page;
@@ -272,16 +273,19 @@ void ReadDocument(const OcrRequest& request, const WorkTools& tools, const WorkC
         if (!first_failure) first_failure = PictureError(error, path);
         record = tools.model.reader().Failed("", number + 1, error);
       }
+      if (tools.closing) throw EndingError("the server ended before the pages were read");
       tools.metrics.CountPage(record);
       prompt_tokens += record.prompt_tokens;
       output_tokens += record.output_tokens;
       last_error = record.error;
+      if (record.error) errors.push_back(record.error->kind);
       pages.push_back(PageJson(request, number, record, page.decoded.image));
     }
     if (!any_decoded && first_failure) throw ApiError(*first_failure);
     if (wanted.size() == 1 && last_error &&
         (last_error->kind == ErrorKind::kDeadline || last_error->kind == ErrorKind::kDeviceLost))
       throw Error(last_error->kind, last_error->message);  // as the endpoints for one page do
+    for (const ErrorKind kind : errors) tools.metrics.CountError(Info(kind).name);
     Json reply = Json::Object{{"model", request.page.model}};
     if (!request.id.empty()) reply.Set("id", request.id);
     const int processed = static_cast<int>(pages.size());

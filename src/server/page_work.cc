@@ -185,7 +185,7 @@ void ReadPage(const PageRequest& request, const WorkTools& tools, const WorkCont
     output.Finish(record);
     answer.End(record);
   } catch (...) {
-    answer.Fail(CurrentApiError());
+    answer.Fail(tools.closing ? EndingError("the server ended before the page was read") : CurrentApiError());
   }
 }
 

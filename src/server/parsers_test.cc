@@ -216,8 +216,7 @@ TEST(KeysTest, FromOptionsAndFile) {
   Keys keys({"third"}, file);
   EXPECT_TRUE(keys.any());
   for (const char* good : {"Bearer first", "Bearer second", "Bearer third"}) EXPECT_TRUE(keys.Allow(good)) << good;
-  for (const char* bad :
-       {"", "Bearer", "Bearer ", "first", "bearer first", "Bearer First", "Basic first", "Bearer first2"})
+  for (const char* bad : {"", "Bearer", "Bearer ", "first", "Bearer First", "Basic first", "Bearer first2"})
     EXPECT_FALSE(keys.Allow(bad)) << bad;
   std::ofstream(file) << "fourth\n";
   keys.Reload();
@@ -230,6 +229,10 @@ TEST(KeysTest, FromOptionsAndFile) {
   EXPECT_EQ(ErrorOf([&] { Keys({}, file); }).kind(), ErrorKind::kUsage);
   EXPECT_EQ(ErrorOf([&] { Keys({}, file + "-none"); }).kind(), ErrorKind::kNotFound);
   EXPECT_EQ(ErrorOf([&] { Keys({" "}, ""); }).kind(), ErrorKind::kUsage);
+  EXPECT_TRUE(Keys({" x\n"}, "").Allow("bEARER x"));  // as a variable's value may end
+  std::ofstream(file) << "\xEF\xBB\xBF"
+                      << "marked\n";
+  EXPECT_TRUE(Keys({}, file).Allow("Bearer marked"));
   EXPECT_TRUE(Keys({}, "").Allow(""));
 }
 

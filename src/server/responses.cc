@@ -66,14 +66,14 @@ class ResponsesAnswer : public PageAnswer {
           {{"item_id", item_id_}, {"output_index", 0}, {"content_index", 0}, {"part", part}});
     Event("response.output_item.done", {{"output_index", 0}, {"item", item}});
     Event(cut ? "response.incomplete" : "response.completed", {{"response", response}});
-    reply_.End();
+    reply_.End("");
   }
   void Fail(const ApiError& error) override {
     if (!begun_) return reply_.Send(ToResponse(error));
     Json response = Response("failed", {}, nullptr);
     response.Set("error", Json::Object{{"code", "server_error"}, {"message", error.message}});
     Event("response.failed", {{"response", std::move(response)}});
-    reply_.End();
+    reply_.End(error.code);
   }
 
  private:

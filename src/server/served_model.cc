@@ -14,8 +14,8 @@ const std::string& ServedModel::NameFor(std::string_view named) const {
   if (it != names.end()) return *it;
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  throw ApiError(404, "model_not_found",
-                 "there is no model \"" + std::string(named) + "\" here (there is: " + list + ")", "model");
+  throw ApiError(404, "model_not_found", "there is no model \"" + Shown(named) + "\" here (there is: " + list + ")",
+                 "model");
 }
 
 void CheckContext(const ServedModel& model) {

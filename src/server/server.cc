@@ -3,9 +3,17 @@
 #include <utility>
 
 namespace quire {
+namespace {
+
+ApiOptions WithHost(ApiOptions options, const std::string& host) {
+  options.host = host;
+  return options;
+}
+
+}  // namespace
 
 Server::Server(const ServerOptions& options, std::function<std::unique_ptr<ServedModel>()> load)
-    : api_(options.api), http_(std::make_unique<HttpServer>(options.http, api_)) {
+    : api_(WithHost(options.api, options.http.host)), http_(std::make_unique<HttpServer>(options.http, api_)) {
   loading_ = std::async(std::launch::async, [this, load = std::move(load)] {
     try {
       api_.SetModel(load());
@@ -33,6 +41,14 @@ bool Server::Drain(std::chrono::milliseconds limit) {
   api_.Drain();
   http_->Drain();
   return http_->WaitUntilQuiet(limit);
+}
+
+void Server::EndReplies() {
+  constexpr std::chrono::milliseconds kPatience{1000};
+  api_.EndPages();
+  if (http_->WaitUntilQuiet(kPatience)) return;
+  http_->EndReplies();  // what waits for a worker, and where the device hangs
+  http_->WaitUntilQuiet(kPatience);
 }
 
 }  // namespace quire

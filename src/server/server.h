@@ -28,8 +28,10 @@ class Server {
   bool Loaded(std::chrono::milliseconds wait);
   // Reads the file of keys again; throws as Keys::Reload does.
   void ReloadKeys() { api_.ReloadKeys(); }
-  // No new requests; what runs may go on for `limit`. False: some had to be ended.
+  // No new requests; what runs may go on. Whether none is left within `limit`.
   bool Drain(std::chrono::milliseconds limit);
+  // After Drain: what still runs gets an error, in the form of its kind while the device answers.
+  void EndReplies();
 
  private:
   Api api_;

@@ -5,7 +5,8 @@
 
 namespace quire {
 
-WorkQueue::WorkQueue(int threads, size_t most_waiting, int niceness) : most_waiting_(most_waiting) {
+WorkQueue::WorkQueue(int threads, size_t most_waiting, int niceness, int priority_step_ms)
+    : most_waiting_(most_waiting), priority_step_ms_(priority_step_ms) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([=, this] { Run(niceness); });
 }
 
@@ -22,7 +23,8 @@ bool WorkQueue::Push(int priority, Work work, std::function<bool()> unwanted) {
     const std::lock_guard lock(mutex_);
     if (waiting_.size() >= most_waiting_) RemoveUnwanted();
     if (closed_ || waiting_.size() >= most_waiting_) return false;
-    waiting_.emplace(std::pair(priority, arrivals_++), Entry{std::move(work), std::move(unwanted)});
+    const auto turn = TurnOf(priority, Clock::now(), priority_step_ms_);
+    waiting_.emplace(std::pair(turn, arrivals_++), Entry{std::move(work), std::move(unwanted)});
   }
   wake_.notify_one();
   return true;
@@ -44,7 +46,7 @@ size_t WorkQueue::running() const {
 }
 
 void WorkQueue::Close() {
-  std::map<std::pair<int, int64_t>, Entry> dropped;
+  decltype(waiting_) dropped;
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;

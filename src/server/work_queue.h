@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/turn.h"
+
 namespace quire {
 
 // Any thread may push. Work must not throw.
@@ -17,13 +19,13 @@ class WorkQueue {
   using Work = std::function<void()>;
 
   // niceness: added to that of the threads, so that they give way to the device's.
-  WorkQueue(int threads, size_t most_waiting, int niceness = 0);
+  WorkQueue(int threads, size_t most_waiting, int niceness = 0, int priority_step_ms = kPriorityStepMs);
   ~WorkQueue();  // as Close
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // Lower priorities first, then in order. False when too much waits, or after Close. unwanted: whether nobody waits
-  // for the work any more, which then gives up its place.
+  // Lower priorities and those that have waited long first (engine/turn.h). False when too much waits, or after Close.
+  // unwanted: whether nobody waits for the work any more, which then gives up its place.
   bool Push(int priority, Work work, std::function<bool()> unwanted = {});
   bool full();
   size_t waiting();
@@ -33,6 +35,7 @@ class WorkQueue {
   void Close();
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Entry {
     Work work;
     std::function<bool()> unwanted;
@@ -41,9 +44,10 @@ class WorkQueue {
   void RemoveUnwanted();  // under the lock
 
   const size_t most_waiting_;
+  const int priority_step_ms_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::map<std::pair<int, int64_t>, Entry> waiting_;  // by priority and arrival
+  std::map<std::pair<Clock::time_point, int64_t>, Entry> waiting_;  // by turn and arrival
   int64_t arrivals_ = 0;
   size_t running_ = 0;
   bool closed_ = false;

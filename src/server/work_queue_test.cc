@@ -34,6 +34,31 @@ TEST(WorkQueue, ByPriorityThenByArrival) {
   EXPECT_THAT(order, ElementsAre(4, 2, 5, 1, 3));
 }
 
+TEST(WorkQueue, WaitingMakesUpForPriority) {
+  std::latch begun(1), go(1), done(4);
+  std::vector<int> order;
+  WorkQueue queue(1, 10, 0, 1);  // ms
+  queue.Push(0, [&] {
+    begun.count_down();
+    go.wait();
+    done.count_down();
+  });
+  begun.wait();
+  auto push = [&](int priority, int number) {
+    queue.Push(priority, [&, number] {
+      order.push_back(number);
+      done.count_down();
+    });
+  };
+  push(20, 1);
+  push(1'000'000, 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  push(0, 3);
+  go.count_down();
+  done.wait();
+  EXPECT_THAT(order, ElementsAre(1, 3, 2));
+}
+
 TEST(WorkQueue, RefusesWhenFull) {
   std::latch begun(1), go(1);
   WorkQueue queue(1, 2);

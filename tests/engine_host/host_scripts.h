@@ -43,15 +43,19 @@ inline std::vector<pid_t> Children() {
 // An argument each: "NAME=VALUE".
 struct HostFaults {
   int step_ms = 0;
-  int fail_step = 0, crash_step = 0, nonsense_step = 0;  // the step at which the device is lost, ...; 0: none
+  int fail_step = 0, crash_step = 0, nonsense_step = 0,
+      hang_step = 0;  // the step at which the device is lost, ...; 0: none
   bool bad_model = false, crash_at_start = false;
   std::string once;  // a file: the faults happen only where there is none, and make it
 
   std::vector<std::string> Arguments() const {
-    std::vector<std::string> arguments = {
-        "step_ms=" + std::to_string(step_ms),       "fail_step=" + std::to_string(fail_step),
-        "crash_step=" + std::to_string(crash_step), "nonsense_step=" + std::to_string(nonsense_step),
-        "bad_model=" + std::to_string(bad_model),   "crash_at_start=" + std::to_string(crash_at_start)};
+    std::vector<std::string> arguments = {"step_ms=" + std::to_string(step_ms),
+                                          "fail_step=" + std::to_string(fail_step),
+                                          "crash_step=" + std::to_string(crash_step),
+                                          "nonsense_step=" + std::to_string(nonsense_step),
+                                          "hang_step=" + std::to_string(hang_step),
+                                          "bad_model=" + std::to_string(bad_model),
+                                          "crash_at_start=" + std::to_string(crash_at_start)};
     if (!once.empty()) arguments.push_back("once=" + once);
     return arguments;
   }

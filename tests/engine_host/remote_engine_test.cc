@@ -269,6 +269,33 @@ TEST(RemoteDeathTest, Nonsense) {
       remote, [] {}, HasSubstr("cannot be"));
 }
 
+RemoteEngineOptions OptionsWithLimit(const HostFaults& faults, milliseconds hang_limit) {
+  RemoteEngineOptions options = Options(faults);
+  options.hang_limit = hang_limit;
+  return options;
+}
+
+TEST(RemoteDeathTest, Hang) {
+  const NoFile once;
+  Remote remote(OptionsWithLimit({.step_ms = 2, .hang_step = 50, .once = once.path}, milliseconds(1500)));
+  ExpectWaitingOnesSurvive(
+      remote, [] {}, HasSubstr("signal 9 (Killed): it had work and gave no sign of life for 1500 ms"));
+}
+
+TEST(RemoteDeathTest, StoppedInTheMiddle) {
+  Remote remote(OptionsWithLimit({.step_ms = 2}, milliseconds(1500)));
+  ExpectWaitingOnesSurvive(
+      remote, [] { kill(TheChild(), SIGSTOP); }, HasSubstr("no sign of life"));
+}
+
+TEST(RemoteDeathTest, NoHangWithoutWorkOrWithSlowWork) {
+  Remote remote(OptionsWithLimit({.step_ms = 400}, milliseconds(1200)));
+  remote.engine.WaitReady();
+  std::this_thread::sleep_for(milliseconds(1500));
+  ExpectScript(ReadToEnd(*remote.engine.Submit(AskScript(1))), 1);
+  EXPECT_EQ(remote.engine.stats().restarts, 0);
+}
+
 TEST(RemoteDeathTest, NoProcessOutlivesItsOwner) {
   FILE* owner = popen(QUIRE_BINARY_DIR "/tests/scripted_host orphan", "r");
   ASSERT_NE(owner, nullptr);

@@ -3,11 +3,13 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "engine/engine_host.h"
 #include "engine/host_process.h"
@@ -26,6 +28,7 @@ class Faulty : public ScriptedModel {
   void Step(Context& c, const StepInputs& in, DecoderState& state, StepOutputs* out) override {
     ++steps_;
     if (steps_ == faults_.crash_step) std::abort();
+    if (steps_ == faults_.hang_step) std::this_thread::sleep_for(std::chrono::hours(1));
     if (steps_ == faults_.nonsense_step) {
       const std::string nonsense(1000, '\xA5');
       if (write(kHostSocket, nonsense.data(), nonsense.size()) < 0) std::abort();
@@ -64,7 +67,8 @@ int Main(int argc, char** argv) {
   std::map<std::string, int*> numbers = {{"step_ms", &faults.step_ms},
                                          {"fail_step", &faults.fail_step},
                                          {"crash_step", &faults.crash_step},
-                                         {"nonsense_step", &faults.nonsense_step}};
+                                         {"nonsense_step", &faults.nonsense_step},
+                                         {"hang_step", &faults.hang_step}};
   std::map<std::string, bool*> flags = {{"bad_model", &faults.bad_model}, {"crash_at_start", &faults.crash_at_start}};
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];

@@ -168,6 +168,32 @@ describe('bad input', () => {
     assert.equal(answer.status, 200, answer.text);
     assert.equal(answer.json.choices[0].message.content, text);
   });
+  test('fine: a page of the server itself', async () => {
+    const { plain } = servers;
+    for (const origin of [plain.url, plain.url.replace('127.0.0.1', 'localhost')]) {
+      const answer = await plain.chat(goodBody('/v1/chat/completions'), { headers: { origin, host: new URL(origin).host } });
+      assert.equal(answer.status, 200, answer.text);
+    }
+  });
+  const raw = {
+    'an absolute target': 'GET http://localhost:1/health?x HTTP/1.1\r\nHost: evil.example\r\n\r\n',
+    'empty lines before a request': '\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n',
+    'HTTP/1.0 without a host': 'GET /health HTTP/1.0\r\n\r\n',
+    'an extension of a chunk, and a trailer':
+      'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\ne;a=b\r\n{"prompt": "a"\r\n1\r\n}\r\n0\r\nX: y\r\n\r\n',
+  };
+  for (const [name, bytes] of Object.entries(raw)) {
+    test(`fine: ${name}`, async () => {
+      const connection = await RawConnection.open(servers.plain.port);
+      for (const byte of bytes) connection.send(byte);
+      const answer = await connection.answer();
+      assert.equal(answer.status, 200, answer.text);
+      connection.abort();
+    });
+  }
+  test('fine: the scheme of a key in other letters', async () => {
+    assert.equal((await servers.keys.get('/v1/models', { headers: { authorization: 'bEARER right' } })).status, 200);
+  });
   for (const open of ['/health', '/version', '/metrics', '/openapi.json']) {
     test(`fine: ${open} without a key`, async () => assert.equal((await servers.keys.get(open)).status, 200));
   }

@@ -44,9 +44,10 @@ process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));  /
 // A server in a process of its own.
 export class Server {
   // flags: after those of the command. real: over the shipped tiny model, not the scripted one. ready: wait for it.
-  static async start(flags = [], { real = false, ready = true, ca, env } = {}) {
+  // wrap: a command that runs the rest of its words.
+  static async start(flags = [], { real = false, ready = true, ca, env, wrap = [] } = {}) {
     const server = new Server();
-    const [program, ...rest] = commands[real ? 'real' : 'scripted'].split(' ');
+    const [program, ...rest] = [...wrap, ...commands[real ? 'real' : 'scripted'].split(' ')];
     server.child = spawn(program, [...rest, '--port', '0', ...flags.map(String)], {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...process.env, ...env },

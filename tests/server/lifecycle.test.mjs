@@ -1,12 +1,12 @@
 // Start, keys, CORS, TLS, limits in time, clients that leave, and the end.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import {
-  RawConnection, Server, assertError, chatRequest, dataUri, makePng, metricOf, ocrRequest, parseAnswer, rawRequest, redOfScript, responseRequest,
+  RawConnection, Server, assertError, chatRequest, dataUri, makePng, makeTiff, metricOf, ocrRequest, parseAnswer, rawRequest, redOfScript, responseRequest,
   scratchFolder, sleep, until,
 } from './harness.mjs';
 
@@ -58,7 +58,7 @@ describe('start', () => {
       const id = async (own) => (await server.get('/health', { headers: own ? { 'x-request-id': own } : {} })).headers['x-request-id'];
       assert.equal(await id('job-7.page_3'), 'job-7.page_3');
       assert.notEqual(await id(), await id());
-      for (const odd of ['two words', 'a"b', 'x'.repeat(1000)]) {
+      for (const odd of ['two words', 'a:b', 'a"b', 'x'.repeat(1000)]) {
         const found = await id(odd);
         assert.ok(found);
         assert.notEqual(found, odd);
@@ -90,7 +90,7 @@ describe('start', () => {
     await withServer([], async (server) => {
       const body = JSON.stringify(chatRequest());
       const connection = await RawConnection.open(server.port);
-      connection.send('POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n');
+      connection.send('POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n');
       for (let at = 0; at < body.length; at += 100) {
         const piece = body.slice(at, at + 100);
         connection.send(`${piece.length.toString(16)}\r\n${piece}\r\n`);
@@ -100,7 +100,7 @@ describe('start', () => {
       assert.ok(await connection.closes(3000), 'Connection: close');
 
       const careful = await RawConnection.open(server.port);
-      careful.send(`POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\nExpect: 100-continue\r\n\r\n`);
+      careful.send(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\nExpect: 100-continue\r\n\r\n`);
       await until('100 Continue', () => careful.text.startsWith('HTTP/1.1 100'));
       careful.received = Buffer.alloc(0);
       careful.send(body);
@@ -150,12 +150,23 @@ describe('CORS', () => {
       for (const more of [{}, { stream: true }, { temperature: 9 }]) {
         assert.equal((await server.chat({ ...body, ...more }, { headers })).headers['access-control-allow-origin'], origin);
       }
+      assert.match((await server.chat(body, { headers })).headers['access-control-expose-headers'], /X-Request-Id.*Retry-After/);
       assert.match((await server.chat(body, { headers })).headers.vary ?? '', /origin/i);
       assert.equal((await server.chat(body, { headers: { origin } })).headers['access-control-allow-origin'], origin, 'also with 401');
       for (const other of ['https://pages.example.evil', 'http://pages.example', 'null']) {
         assert.equal((await preflight(server, other)).headers['access-control-allow-origin'], undefined);
         assert.equal((await server.get('/health', { headers: { origin: other } })).headers['access-control-allow-origin'], undefined);
       }
+    });
+  });
+
+  test('by the names of --allowed-host', async () => {
+    await withServer(['--allowed-host', 'ocr.internal'], async (server) => {
+      const status = async (host) => (await server.get('/health', { headers: { host } })).status;
+      assert.deepEqual([await status('ocr.internal'), await status('ocr.internal:80'), await status('ocr')], [200, 200, 421]);
+    });
+    await withServer(['--api-key', 'right'], async (server) => {
+      assert.equal((await server.get('/health', { headers: { host: 'any' } })).status, 200, 'with a key');
     });
   });
 
@@ -181,7 +192,7 @@ test('TLS', async (t) => {
     assertError(await server.post('/v1/chat/completions', ' '.repeat(3_000_000)), 413, { code: 'too_large' });
     // One who speaks no TLS, and one who never begins, do no harm.
     const plain = await RawConnection.open(server.port);
-    plain.send('GET /health HTTP/1.1\r\nHost: x\r\n\r\n');
+    plain.send('GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n');
     const silent = await RawConnection.open(server.port);
     assert.ok(await plain.closes(8000));
     assert.ok(await silent.closes(8000));
@@ -223,16 +234,160 @@ describe('the end', () => {
     });
   });
 
-  test('--drain-timeout ends what still runs', async () => {
-    await withServer(['--step-ms', 100, '--script-tokens', 500, '--drain-timeout', 1], async (server) => {
-      const running = server.chat(streamed()).catch(() => undefined);
-      await until('running', async () => (await server.metric('quire_requests_running')) === 1);
+  // step_ms: of the device; 60 s: it hangs.
+  for (const [name, step_ms] of [['', 100], [' also where the device hangs', 60_000]]) {
+    test(`--drain-timeout ends what still runs, with an error,${name}`, async () => {
+      const flags = ['--step-ms', step_ms, '--script-tokens', 500, '--drain-timeout', 1, '--max-sequences', 2];  // six workers
+      const server = await Server.start(flags);
+      const chat = server.chat(streamed());
+      const response = server.post('/v1/responses', { ...responseRequest(), stream: true });
+      const whole = [server.post('/v1/ocr', ocrRequest()), ...Array.from({ length: 9 }, () => server.chat(chatRequest()))];
+      await until('waiting', async () => (await server.metric('quire_requests_waiting')) === 6);
       const start = Date.now();
-      await server.stop();
-      assert.ok(Date.now() - start < 8000, `${Date.now() - start} ms`);
-      const answer = await running;
-      if (answer) assert.ok(answer.events.every((event) => event.choices?.[0]?.finish_reason !== 'stop'), 'cut, and not said to be whole');
+      server.child.kill('SIGTERM');
+      for (const answer of await Promise.all(whole)) {
+        assertError(answer, 503, { code: 'draining' });
+        assert.ok(Number(answer.headers['retry-after']) >= 1);
+      }
+      if (step_ms < 1000) {
+        const { events } = await chat;
+        assert.equal(events.at(-1), '[DONE]');
+        assert.equal(events.at(-2).error.code, 'draining');
+        assert.equal((await response).events.at(-1).type, 'response.failed');
+      } else {  // streams that have begun
+        for (const { text } of await Promise.all([chat, response])) assert.match(text, /"code":"draining"/);
+      }
+      assert.equal(await server.exited, step_ms < 1000 ? 0 : 1);
+      assert.ok(Date.now() - start < 12_000, `${Date.now() - start} ms`);
     });
+  }
+
+  test('a body that is still on its way does not hold the drain', async () => {
+    await withServer(['--drain-timeout', 30], async (server) => {
+      const half = await RawConnection.open(server.port);
+      half.send('POST /v1/ocr HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{');
+      await sleep(200);
+      const start = Date.now();
+      server.child.kill('SIGTERM');
+      const answer = await half.answer(3000);
+      assertError(answer, 503, { code: 'draining' });
+      assert.ok(Number(answer.headers['retry-after']) >= 1);
+      assert.equal(await server.exited, 0);
+      assert.ok(Date.now() - start < 3000, `${Date.now() - start} ms`);
+    });
+  });
+
+  test('SIGTERM while the model is loading', async () => {
+    const server = await Server.start(['--load-ms', 20_000], { ready: false });
+    const start = Date.now();
+    server.child.kill('SIGTERM');
+    assert.equal(await server.exited, 0, server.stderr);
+    assert.ok(Date.now() - start < 3000, `${Date.now() - start} ms`);
+  });
+});
+
+describe('open files', () => {
+  const limit = (server, files) => execFileSync('prlimit', ['--pid', server.pid, `--nofile=${files}:`]);
+  const firstFree = (server) => {
+    const open = new Set(readdirSync(`/proc/${server.pid}/fd`).map(Number));
+    return Array.from(open).sort((a, b) => a - b).find((fd) => !open.has(fd + 1)) + 1;
+  };
+
+  test('as many as the system gives', async () => {
+    await withServer([], async (server) => {
+      const crowd = await Promise.all(Array.from({ length: 100 }, () => RawConnection.open(server.port)));
+      assert.equal((await server.chat(chatRequest())).status, 200);
+      for (const connection of crowd) connection.send(rawRequest('GET', '/health'));
+      for (const connection of crowd) assert.equal((await connection.answer()).status, 200);
+      crowd.forEach((connection) => connection.abort());
+    }, { wrap: ['sh', '-c', 'ulimit -S -n 40; exec "$@"', 'sh'] });
+  });
+
+  test('few: connections that fit', async () => {
+    await withServer([], async (server) => {
+      assert.match(server.stderr, /ulimit -n\) allows 64 connections/);
+      const crowd = await Promise.all(Array.from({ length: 100 }, () => RawConnection.open(server.port)));
+      await sleep(300);
+      const open = crowd.filter(({ isClosed }) => !isClosed);
+      assert.equal(open.length, 64);
+      open[0].send(rawRequest('POST', '/v1/chat/completions', chatRequest()));
+      assert.equal((await open[0].answer()).status, 200);
+      crowd.forEach((connection) => connection.abort());
+    }, { wrap: ['sh', '-c', 'ulimit -n 250; exec "$@"', 'sh'] });
+  });
+
+  test('none left: clients wait, a page is tried later', async () => {
+    await withServer([], async (server) => {
+      const first = await RawConnection.open(server.port);
+      first.send(rawRequest('GET', '/health'));
+      const { bytes } = await first.answer();
+      first.received = first.received.subarray(bytes);
+      limit(server, firstFree(server));
+      first.send(rawRequest('POST', '/v1/chat/completions', chatRequest()));
+      const refused = await first.answer();
+      assertError(refused, 429, { code: 'busy' });
+      assert.ok(Number(refused.headers['retry-after']) >= 1);
+      first.received = first.received.subarray(refused.bytes);
+
+      const second = await RawConnection.open(server.port);  // the system's
+      second.send(rawRequest('GET', '/health'));
+      const cpuTicks = () => readFileSync(`/proc/${server.pid}/stat`, 'utf8').split(' ').slice(13, 15).reduce((sum, ticks) => sum + Number(ticks), 0);
+      const before = cpuTicks();
+      await sleep(1000);
+      assert.ok(cpuTicks() - before < 20, 'does not spin');
+      assert.equal(second.text, '');
+      limit(server, 500);
+      assert.equal((await second.answer()).status, 200);
+      first.send(rawRequest('POST', '/v1/chat/completions', chatRequest()));
+      assert.equal((await first.answer()).status, 200);
+      first.abort();
+      second.abort();
+    });
+  });
+});
+
+test('every error is counted once, by its code', async () => {
+  const flags = [...slow, '--api-key', 'right', '--max-sequences', 1, '--max-queue', 1, '--max-body-mb', 1];
+  await withServer(flags, async (server) => {
+    const headers = { authorization: 'Bearer right' };
+    const timed = (more) => chatRequest(makePng(), { ...more, quire: { timeout_s: 0.3 } });
+    const refused = (status, code, answer) => assertError(answer, status, { code });
+    const counted = async () => {
+      const found = {};
+      const { text } = await server.get('/metrics');
+      for (const [, kind, count] of text.matchAll(/^quire_errors_total\{kind="(\w+)"\} (\d+)$/gm)) found[kind] = Number(count);
+      return found;
+    };
+    refused(401, 'invalid_api_key', await server.chat(chatRequest()));
+    refused(404, 'not_found', await server.get('/nowhere', { headers }));
+    refused(404, 'model_not_found', await server.chat({ ...chatRequest(), model: 'gpt-4o' }, { headers }));
+    refused(405, 'method_not_allowed', await server.get('/tokenize', { headers }));
+    refused(415, 'unsupported_media_type', await server.post('/tokenize', 'x', { headers: { ...headers, 'content-type': 'text/plain' } }));
+    refused(400, 'invalid_json', await server.post('/tokenize', '{', { headers }));
+    refused(413, 'too_large', await server.post('/tokenize', ' '.repeat(2_000_000), { headers }));
+    refused(400, 'usage', await server.chat({ ...chatRequest(), colour: 1 }, { headers }));
+    refused(504, 'deadline', await server.chat(timed(), { headers }));
+    assert.equal((await server.chat(timed({ stream: true }), { headers })).events.at(-2).error.code, 'deadline');
+    assert.equal((await server.post('/v1/responses', { ...responseRequest(), stream: true, quire: { mode: 'base', timeout_s: 0.3 } }, { headers }))
+      .events.at(-1).type, 'response.failed');
+    const document = await server.post('/v1/ocr', ocrRequest(makeTiff([redOfScript(0), null])), { headers });
+    assert.deepEqual(document.json.pages.map(({ status }) => status), ['ok', 'error']);
+    const wanted = {
+      invalid_api_key: 1, not_found: 1, model_not_found: 1, method_not_allowed: 1, unsupported_media_type: 1, invalid_json: 1, too_large: 1,
+      usage: 1, deadline: 3, bad_input: 1,
+    };
+    await until('free', () => isFree(server));
+    assert.deepEqual(await counted(), wanted);
+
+    const crowd = await Promise.all(Array.from({ length: 12 }, () => server.chat(chatRequest(makePng(), { max_tokens: 20 }), { headers })));
+    const busy = crowd.filter(({ status }) => status === 429).length;
+    assert.ok(busy > 0);
+    const left = await RawConnection.open(server.port);
+    left.send(rawRequest('POST', '/v1/chat/completions', chatRequest(), headers));
+    await until('running', async () => (await server.metric('quire_requests_running')) === 1);
+    left.abort();
+    await until('free', () => isFree(server));
+    assert.deepEqual(await counted(), { ...wanted, busy }, 'one that leaves is no error');
   });
 });
 
@@ -280,7 +435,7 @@ describe('limits in time', () => {
   test('--body-timeout', async () => {
     await withServer(['--body-timeout', 1], async (server) => {
       const connection = await RawConnection.open(server.port);
-      connection.send('POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n');
+      connection.send('POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n');
       connection.drip('{'.repeat(100), 100);
       assertError(await connection.answer(6000), 408);
       assert.ok(await connection.closes(3000));
@@ -371,6 +526,22 @@ describe('clients that leave', () => {
       assert.deepEqual(answers.map((answer) => answer.json.choices[0].message.content), alone);
       await Promise.all(leaving);
       await until('free', () => isFree(server), 5000);
+    });
+  });
+
+  test('one that has sent a lot behind its request', async () => {
+    await withServer(['--step-ms', 100, '--script-tokens', 500], async (server) => {
+      for (const body of [chatRequest(), streamed()]) {
+        const connection = await RawConnection.open(server.port);
+        connection.send(rawRequest('POST', '/v1/chat/completions', body));
+        await until('running', async () => (await server.metric('quire_requests_running')) === 1);
+        await sleep(300);
+        connection.send('x'.repeat(1_000_000));
+        await sleep(300);
+        connection.socket.destroy();
+        await until('free', () => isFree(server), 2000);
+        if (!body.stream) assertError(parseAnswer(connection.received), 400, { code: 'bad_input' });
+      }
     });
   });
 

@@ -26,7 +26,7 @@ void ForEachArgument(Machine& machine, Options& engine, const Use& use) {
   use("--dtype", dtype);
   use("--threads", threads);
   auto& [max_sequences, max_step_rows, context_tokens, kv_cache_bytes, kv_pages, kv_memory_share, image_tokens,
-         vision_rows, vision_budget_ms, keep_logits] = engine;
+         vision_rows, vision_budget_ms, priority_step_ms, keep_logits] = engine;
   use("--max-sequences", max_sequences);
   use("--max-step-rows", max_step_rows);
   use("--context-tokens", context_tokens);
@@ -36,6 +36,7 @@ void ForEachArgument(Machine& machine, Options& engine, const Use& use) {
   use("--image-tokens", image_tokens);
   use("--vision-rows", vision_rows);
   use("--vision-budget-ms", vision_budget_ms);
+  use("--priority-step-ms", priority_step_ms);
 }
 
 int Host(const MachineArguments& machine, const EngineOptions& engine) {

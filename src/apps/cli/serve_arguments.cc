@@ -48,6 +48,8 @@ void AddNetOptions(CLI::App* command, ServeArguments& a) {
       .Add("--cors-origin,--allowed-origins", a.server.api.cors_origins, "ORIGIN...",
            "Web pages that may ask: https://example.org, or *")
       ->check(CLI::Validator(CheckOrigin, ""));
+  group.Add("--allowed-host", a.server.api.allowed_hosts, "NAME...",
+            "Names that a server without keys on this machine is called by, beside localhost; *: any");
   group.AddFlag("--allow-remote-images", a.server.api.allow_remote, "Fetch pictures that are named by http(s) URLs");
 }
 

@@ -1,4 +1,5 @@
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -43,6 +45,26 @@ class Signals {
  private:
   sigset_t set_;
 };
+
+// As many descriptors as the system gives; returns how many. Children inherit that.
+int64_t RaiseFileLimit() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int>::max()));
+}
+
+// Connections for which there are descriptors beside those of pages at work and of the server itself.
+int MostConnections(int wanted, int workers) {
+  constexpr int64_t kOwnFiles = 64, kFilesOfPage = 4;
+  const int64_t most = std::max(kOwnFiles, RaiseFileLimit() - kOwnFiles - kFilesOfPage * workers);
+  if (most >= wanted) return wanted;
+  PrintNote("the limit of open files (ulimit -n) allows " + std::to_string(most) + " connections, not " +
+            std::to_string(wanted));
+  return static_cast<int>(most);
+}
 
 std::unique_ptr<ServedModel> Load(const ServeArguments& arguments, const ModelChoice& choice) {
   auto model = std::make_unique<ServedModel>();
@@ -95,6 +117,7 @@ int RunServer(const ServeArguments& arguments, const std::function<std::unique_p
   SetLogSink([](LogLevel, std::string_view text) { PrintNote(text); });
   ServerOptions options = arguments.server;
   options.api.workers = 2 * arguments.engine.max_sequences + 2;
+  options.http.max_connections = MostConnections(options.http.max_connections, options.api.workers);
   Server server(options, [&] {
     const auto start = std::chrono::steady_clock::now();
     auto model = load();
@@ -125,10 +148,11 @@ int RunServer(const ServeArguments& arguments, const std::function<std::unique_p
   PrintNote("ending: no new requests; what runs may end (a second signal ends it at once)");
   const auto until =
       std::chrono::steady_clock::now() + milliseconds(static_cast<int64_t>(arguments.drain_timeout_s * 1000));
-  while (!server.Drain(milliseconds(0)) && std::chrono::steady_clock::now() < until) {
-    const int signal = signals.Next(milliseconds(50));
-    if (signal == SIGTERM || signal == SIGINT) break;
+  for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = signals.Next(milliseconds(50))) {
+    if (server.Drain(milliseconds(0)) || std::chrono::steady_clock::now() >= until) break;
   }
+  server.EndReplies();
+  if (!server.Loaded(milliseconds(0))) std::_Exit(0);  // loading cannot be broken off
   // Ending what still runs waits for the device, which may hang.
   std::thread([] {
     std::this_thread::sleep_for(kPatience);
