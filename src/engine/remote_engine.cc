@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "engine/host_process.h"
 #include "engine/wakeup.h"
 
@@ -19,9 +20,6 @@ constexpr milliseconds kPatienceForStats{100};  // of a caller
 
 double Ms(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
-}
-double MsSince(std::chrono::steady_clock::time_point start) {
-  return Ms(std::chrono::steady_clock::now() - start);
 }
 
 // What is held now, and the counts of now and past.

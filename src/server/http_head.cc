@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/ascii.h"
+
 namespace quire {
 namespace {
 
@@ -14,13 +16,6 @@ std::optional<HttpFault> BadInput(int status, std::string message) {
 }
 
 }  // namespace
-
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return lower;
-}
 
 Authority ParseAuthority(std::string_view text) {
   const size_t bracket = text.starts_with('[') ? text.find(']') : 0;

@@ -9,9 +9,6 @@
 
 namespace quire {
 
-// In lower case, ASCII alone.
-std::string Lower(std::string_view text);
-
 // "Host:Port" taken apart. host: in lower case, without the brackets of IPv6 and a dot at its end; port: may be empty.
 struct Authority {
   std::string host, port;

@@ -19,6 +19,7 @@
 #include <thread>
 #include <variant>
 
+#include "base/ascii.h"
 #include "base/error.h"
 #include "server/http_head.h"
 

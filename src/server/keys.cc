@@ -6,6 +6,7 @@
 #include <fstream>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/error.h"
 #include "server/http_head.h"
 
@@ -13,12 +14,6 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-
-std::string_view Trim(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const size_t first = text.find_first_not_of(kBlanks);
-  return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
 
 }  // namespace
 

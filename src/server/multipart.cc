@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/ascii.h"
 #include "server/api_error.h"
 #include "server/http_head.h"
 
@@ -10,12 +11,6 @@ namespace quire {
 namespace {
 
 constexpr size_t kMostParts = 1000;
-
-std::string_view Trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
 
 // The value of a parameter behind a header's value: `form-data; name="a"; filename="b.png"`.
 std::optional<std::string> Parameter(std::string_view header, std::string_view name) {

@@ -85,8 +85,18 @@ void CudaBackend::Linear(Context& c, const View& x, const Weight& weight, const 
                                .n = Size(w.n()),
                                .k = w.depth * w.parts,
                                .activation = act});
-    MultiplyRouter(StreamOf(c), from + first * w.depth, w.floats, bias_values, act, to + first * w.n(),
-                   Size(rows - first), Size(w.n()), w.depth);
+    MultiplyRouter(StreamOf(c), {.x = Elements(x) + first * x.width(),
+                                 .w = w.floats,
+                                 .bias = bias_values,
+                                 .activation = act,
+                                 .out = to + first * w.n(),
+                                 .rows = Size(rows - first),
+                                 .n = Size(w.n()),
+                                 .width = Size(x.width()),
+                                 .k = w.depth,
+                                 .norm = nullptr,
+                                 .eps = 0,
+                                 .norm_out = nullptr});
     return;
   }
   ProductArgs args{.x = from,
@@ -240,8 +250,31 @@ void CudaBackend::PrefixAttention(Context& c, const View& qkv, int heads, int kv
 
 void CudaBackend::Route(Context& c, const View& logits, bool normalize, float scale, const View& ids,
                         const View& weights) {
-  RouteRows(StreamOf(c), logits.as<float>(), Size(logits.rows()), Size(logits.width()), Size(ids.width()), normalize,
-            scale, current_ ? current_->arrays.slots : nullptr, ids.as<int32_t>(), weights.as<float>());
+  RouteRows(StreamOf(c), RouteOf(logits, normalize, scale, ids, weights));
+}
+
+RouteArgs CudaBackend::RouteOf(const View& logits, bool normalize, float scale, const View& ids,
+                               const View& weights) const {
+  return {.logits = logits.as<float>(),
+          .rows = Size(logits.rows()),
+          .experts = Size(logits.width()),
+          .top_k = Size(weights.width()),
+          .normalize = normalize,
+          .scale = scale,
+          .slots = current_ ? current_->arrays.slots : nullptr,
+          .ids = ids.empty() ? nullptr : ids.as<int32_t>(),
+          .weights = weights.as<float>()};
+}
+
+ExpertLists CudaBackend::TakeLists(Context& c, int pairs, int experts, bool tiled) {
+  const int tiles = tiled ? MostTiles(pairs, experts) : 0;
+  auto ints = [&](int64_t n) { return c.arena.Take(DType::kI32, {n}).as<int32_t>(); };
+  return {.counts = ints(experts),
+          .offsets = ints(experts + 1),
+          .pairs = ints(pairs),
+          .active = ints(experts + 1),
+          .tiles = tiled ? reinterpret_cast<int4*>(ints(4 * int64_t{tiles})) : nullptr,
+          .tile_count = tiles};
 }
 
 void CudaBackend::Experts(Context& c, const View& x, const View& ids, const Weight& weight, const View& out,
@@ -254,53 +287,50 @@ void CudaBackend::Experts(Context& c, const View& x, const View& ids, const Weig
   auto some = [&](int64_t begin, int64_t count, bool wide) {
     if (count == 0) return;
     const Arena::Scope inner(c.arena);
-    const int pairs = Size(count * top_k), tiles = wide ? MostTiles(pairs, experts) : 0;
-    auto ints = [&](int64_t n) { return c.arena.Take(DType::kI32, {n}).as<int32_t>(); };
-    const ExpertLists lists{.counts = ints(experts),
-                            .offsets = ints(experts + 1),
-                            .pairs = ints(pairs),
-                            .active = ints(experts + 1),
-                            .tiles = wide ? reinterpret_cast<int4*>(ints(4 * int64_t{tiles})) : nullptr,
-                            .tile_count = tiles};
+    const ExpertLists lists = TakeLists(c, Size(count * top_k), experts, wide);
     SortByExpert(StreamOf(c), ids.as<int32_t>() + begin * top_k, Size(count), top_k, experts, lists);
-    const View hidden = c.arena.Take(DType::kBf16, {pairs, w.expert_width});
-    const bf16* x_rows = from + begin * w.depth;
-    if (wide) {  // in order, so that whole tiles can be copied
-      const View sorted = c.arena.Take(DType::kBf16, {pairs, w.depth});
-      GatherPairs(StreamOf(c), x_rows, lists.pairs, pairs, top_k, w.depth, Elements(sorted));
-      x_rows = Elements(sorted);
-    }
-    const ExpertArgs up{.product = {.x = x_rows,
-                                    .w = w.values,
-                                    .out = Elements(hidden),
-                                    .rows = pairs,
-                                    .n = w.expert_width,
-                                    .k = w.depth,
-                                    .up_row = w.expert_width},
-                        .lists = lists,
-                        .experts = experts,
-                        .top_k = top_k,
-                        .gathered = !wide,
-                        .scattered = false,
-                        .expert_stride = w.expert_stride};
-    const ExpertArgs down{.product = {.x = Elements(hidden),
-                                      .w = w.down,
-                                      .out = Elements(out) + begin * top_k * w.k(),
-                                      .rows = pairs,
-                                      .n = Size(w.k()),
-                                      .k = w.expert_width},
-                          .lists = lists,
-                          .experts = experts,
-                          .top_k = top_k,
-                          .gathered = false,
-                          .scattered = true,
-                          .expert_stride = w.down_stride};
-    const auto multiply = wide ? MultiplyExpertsWide : MultiplyExpertsNarrow;
-    multiply(StreamOf(c), up);
-    multiply(StreamOf(c), down);
+    MultiplyExperts(c, w, lists, from + begin * w.depth, Size(count), top_k, Elements(out) + begin * top_k * w.k(),
+                    wide, {});
   };
   some(0, first, true);
   some(first, rows - first, false);
+}
+
+void CudaBackend::MultiplyExperts(Context& c, const CudaWeight& w, const ExpertLists& lists, const bf16* x, int rows,
+                                  int top_k, bf16* out, bool wide, const Beside& beside) {
+  const Arena::Scope scope(c.arena);
+  const int pairs = rows * top_k;
+  if (wide) {  // in order, so that whole tiles can be copied
+    const View sorted = c.arena.Take(DType::kBf16, {pairs, w.depth});
+    GatherPairs(StreamOf(c), x, lists.pairs, pairs, top_k, w.depth, Elements(sorted));
+    x = Elements(sorted);
+  }
+  const View hidden = c.arena.Take(DType::kBf16, {pairs, w.expert_width});
+  ExpertArgs up{.product = {.x = x,
+                            .w = w.values,
+                            .out = Elements(hidden),
+                            .rows = pairs,
+                            .n = w.expert_width,
+                            .k = w.depth,
+                            .up_row = w.expert_width},
+                .lists = lists,
+                .experts = Size(w.n()),
+                .top_k = top_k,
+                .gathered = !wide,
+                .scattered = false,
+                .expert_stride = w.expert_stride};
+  ExpertArgs down = up;
+  down.product = {.x = Elements(hidden), .w = w.down, .out = out, .rows = pairs, .n = Size(w.k()), .k = w.expert_width};
+  down.gathered = false;
+  down.scattered = true;
+  down.expert_stride = w.down_stride;
+  if (wide) {
+    MultiplyExpertsWide(StreamOf(c), up);
+    MultiplyExpertsWide(StreamOf(c), down);
+  } else {
+    MultiplyExpertsNarrow(StreamOf(c), up, beside.up);
+    MultiplyExpertsNarrow(StreamOf(c), down, beside.down);
+  }
 }
 
 void CudaBackend::Combine(Context& c, const View& y, const View& weights, const View& shared, const View& x) {

@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/attention.h"
 #include "backend/cuda/products.h"
+#include "backend/cuda/rows.h"
 #include "backend/cuda/runtime.h"
 #include "backend/cuda/sampling_kernels.h"
 
@@ -176,6 +177,17 @@ class CudaBackend : public Backend {
   const bf16* Deep(Context& c, const View& x, int depth, int times = 1);
   // out = silu(x gate) (x up) for a joined weight, gate first.
   void Gated(Context& c, const View& x, const Weight& gate_up, const View& out, int64_t prompt_rows);
+  RouteArgs RouteOf(const View& logits, bool normalize, float scale, const View& ids, const View& weights) const;
+  ExpertLists TakeLists(Context& c, int pairs, int experts, bool tiled);
+  // Products of a dense expert in the launches of the others; without rows: none.
+  struct Beside {
+    ProductArgs up, down;
+  };
+  // out[row, slot] for sorted pairs; x [rows, depth].
+  void MultiplyExperts(Context& c, const CudaWeight& w, const ExpertLists& lists, const bf16* x, int rows, int top_k,
+                       bf16* out, bool wide, const Beside& beside);
+  // A MoE block of few generated rows, in as few launches as can be.
+  void RunFew(Context& c, const MoeBlock& block, const View& x);
   // Queues the choice of tokens into results [rows] SampleResult.
   void QueueSamples(Context& c, const DeviceStep& step, const View& logits, const CudaSamplers& samplers,
                     const View& results);

@@ -88,6 +88,14 @@ __device__ inline void WaitCopies() {
 #endif
 }
 
+// At the beginning of a kernel launched by LaunchChained: the next one may start, and this one waits until the one
+// before is done. Every block must come here, also one that has nothing to do.
+__device__ inline void Begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Weights are read once a step: past the first cache.
 __device__ inline uint4 LoadStream(const void* p) {
   uint4 v;

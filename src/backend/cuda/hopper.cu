@@ -17,12 +17,12 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kRows = kTileRows;  // of x in a tile
-constexpr int kColumns = 128;     // of w
-constexpr int kDepth = 64;        // of k in a stage: 128 bytes, the widest swizzle
-constexpr int kConsumers = 2;     // warpgroups
-constexpr int kGroup = 128;       // threads of a warpgroup
-constexpr int kHalves = 2;        // of a tile's rows: 64 are the most of one wgmma
+constexpr int kRows = kTileRows;             // of x in a tile
+constexpr int kColumns = 128;                // of w
+constexpr int kDepth = 64;                   // of k in a stage: 128 bytes, the widest swizzle
+constexpr int kConsumers = 2;                // warpgroups
+constexpr int kGroup = 128;                  // threads of a warpgroup
+[[maybe_unused]] constexpr int kHalves = 2;  // of a tile's rows: 64 are the most of one wgmma
 constexpr int kThreads = (kConsumers + 1) * kGroup;
 constexpr int kStages = 6;
 constexpr int kStageBytes = (kRows + kColumns) * kDepth * 2;

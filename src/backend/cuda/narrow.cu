@@ -3,8 +3,11 @@
 // The order of a sum: k is cut into segments of SegmentOf(k); in a segment, chunks of 32 in ascending order, two
 // fragments of 16 a chunk; the segments are added in ascending order. Within a chunk, lane t of a row holds k = 8 t ..
 // 8 t + 7, which are 16 bytes of x and of w: a fragment's own order of k does not matter, as long as both agree.
+#include <algorithm>
+
 #include "backend/cuda/activation.cuh"
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/held_row.cuh"
 #include "backend/cuda/products.h"
 #include "backend/cuda/runtime.h"
 
@@ -14,7 +17,6 @@ namespace {
 constexpr int kSegments = 8;  // a warp each
 constexpr int kThreads = kSegments * kWarp;
 constexpr int kChunk = 32;
-constexpr int kAhead = 4;  // chunks of weights under way in a warp
 
 __host__ __device__ constexpr int SegmentOf(int k) {
   return ((k + kSegments - 1) / kSegments + kChunk - 1) / kChunk * kChunk;
@@ -26,33 +28,50 @@ struct NarrowArgs {
   int64_t expert_stride;
   int top_k;
   bool gathered, scattered;
+  ProductArgs beside;  // a plain product of its own in the last row of blocks, when it has rows
 };
 
 // One block: 16 outputs (kGated: 8 gates and their ups) of all rows, kColumns x 8 at a time.
 template <int kColumns, bool kGated>
 __global__ __launch_bounds__(kThreads) void NarrowKernel(NarrowArgs a) {
   __shared__ float sums[kSegments][16][kColumns * 8 + 1];
-  const ProductArgs& p = a.p;
+  constexpr int kAhead = kColumns == 1 ? 8 : 4;  // chunks of weights under way in a warp
   const int lane = threadIdx.x % kWarp, segment = threadIdx.x / kWarp, g = lane / 4, t = lane % 4;
   constexpr int kOutputs = kGated ? 8 : 16;
-  const int n0 = static_cast<int>(blockIdx.x) * kOutputs;
+  const bool beside = a.beside.rows > 0 && blockIdx.y + 1 == gridDim.y, of_experts = a.lists.counts && !beside;
+  const ProductArgs& p = beside ? a.beside : a.p;
+  const int n0 = static_cast<int>(blockIdx.x) * kOutputs, k_all = p.k;
+  const int begin = segment * SegmentOf(k_all), end = min(k_all, begin + SegmentOf(k_all));
+  const bool there_are_outputs = n0 < p.n;
 
-  int rows = p.rows;
-  int offset = 0;
+  const bf16* low = p.w + static_cast<int64_t>(n0 + g) * k_all + t * 8;
+  const int64_t to_high = static_cast<int64_t>(kGated ? p.up_row : 8) * k_all;
+  uint4 wl[kAhead], wh[kAhead];
+  const auto load = [&](int k0) {
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const int k = k0 + u * kChunk;
+      const bool inside = k < end && there_are_outputs;
+      wl[u] = inside ? LoadStream(low + k) : uint4{};
+      wh[u] = inside ? LoadStream(low + to_high + k) : uint4{};
+    }
+  };
+  if (!of_experts) load(begin);  // weights do not wait for the kernel before
+  Begin();
+  if (!there_are_outputs) return;
+
+  int rows = p.rows, offset = 0;
   const int32_t *x_pairs = nullptr, *out_pairs = nullptr;
-  const bf16* w = p.w;
-  if (a.lists.counts) {
+  if (of_experts) {
     const int expert = a.lists.active[blockIdx.y];
     if (expert < 0) return;
     rows = a.lists.counts[expert];
     offset = a.lists.offsets[expert];
     if (a.gathered) x_pairs = a.lists.pairs + offset;
     if (a.scattered) out_pairs = a.lists.pairs + offset;
-    w += expert * a.expert_stride;
+    low += expert * a.expert_stride;
+    load(begin);
   }
-  const bf16* low = w + static_cast<int64_t>(n0 + g) * p.k + t * 8;
-  const bf16* high = low + static_cast<int64_t>(kGated ? p.up_row : 8) * p.k;
-  const int begin = segment * SegmentOf(p.k), end = min(p.k, begin + SegmentOf(p.k));
 
   for (int first = 0; first < rows; first += kColumns * 8) {
     const bf16* x[kColumns];
@@ -62,17 +81,11 @@ __global__ __launch_bounds__(kThreads) void NarrowKernel(NarrowArgs a) {
       const int row = first + c * 8 + g;
       there[c] = row < rows;
       const int64_t x_row = !there[c] ? 0 : x_pairs ? x_pairs[row] / a.top_k : offset + row;
-      x[c] = p.x + x_row * p.k + t * 8;
+      x[c] = p.x + x_row * k_all + t * 8;
     }
     float acc[kColumns][4] = {};
     for (int k0 = begin; k0 < end; k0 += kAhead * kChunk) {
-      uint4 wl[kAhead], wh[kAhead];
-#pragma unroll
-      for (int u = 0; u < kAhead; ++u) {
-        const int k = k0 + u * kChunk;
-        wl[u] = k < end ? LoadStream(low + k) : uint4{};
-        wh[u] = k < end ? LoadStream(high + k) : uint4{};
-      }
+      if (first > 0 || k0 > begin) load(k0);
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {
         const int k = k0 + u * kChunk;
@@ -131,6 +144,7 @@ __device__ int TileChunkAt(int row, int chunk) {
 
 template <bool kGated>
 __global__ __launch_bounds__(kThreads) void TileKernel(ProductArgs p) {
+  Begin();
   extern __shared__ __align__(128) char shared[];
   const int tid = static_cast<int>(threadIdx.x), lane = tid % kWarp, warp = tid / kWarp, g = lane / 4, t = lane % 4;
   const int wm = warp % 4, wn = warp / 4;
@@ -227,37 +241,39 @@ void LaunchTiles(cudaStream_t stream, const ProductArgs& p) {
   // Blocks that read the same weights run side by side.
   const dim3 grid(static_cast<unsigned>(CeilDiv(p.rows, kTileColumns)),
                   static_cast<unsigned>(CeilDiv(p.n, gated ? kTileOutputs / 2 : kTileOutputs)));
-  kernel<<<grid, kThreads, kBytes, stream>>>(p);
-  CheckLaunch("product of few rows");
+  LaunchChained(kernel, grid, kThreads, kBytes, stream, p);
 }
 
 template <int kColumns>
-void Launch(cudaStream_t stream, const NarrowArgs& a, int groups) {
+void Launch(cudaStream_t stream, const NarrowArgs& a, int n, int groups) {
   const bool gated = a.p.up_row > 0;
-  const dim3 grid(static_cast<unsigned>(CeilDiv(a.p.n, gated ? 8 : 16)), static_cast<unsigned>(groups));
-  if (gated) {
-    NarrowKernel<kColumns, true><<<grid, kThreads, 0, stream>>>(a);
-  } else {
-    NarrowKernel<kColumns, false><<<grid, kThreads, 0, stream>>>(a);
-  }
-  CheckLaunch("product of few rows");
+  const dim3 grid(static_cast<unsigned>(CeilDiv(n, gated ? 8 : 16)), static_cast<unsigned>(groups));
+  LaunchChained(gated ? NarrowKernel<kColumns, true> : NarrowKernel<kColumns, false>, grid, kThreads, 0, stream, a);
 }
 
-// A warp a sum.
-__global__ __launch_bounds__(256) void RouterKernel(const bf16* x, const float* w, const float* bias,
-                                                    Activation activation, float* out, int n, int k) {
+// A warp a sum. With a norm's weight, x is RMS-normalised first, and written to norm_out.
+__global__ __launch_bounds__(256) void RouterKernel(RouterArgs a) {
+  Begin();
   const int lane = threadIdx.x % kWarp, e = static_cast<int>(blockIdx.x) * 8 + threadIdx.x / kWarp;
-  if (e >= n) return;
   const int64_t row = blockIdx.y;
-  float sum = 0;
-  for (int i = lane * 2; i < k; i += 64) {
-    const float2 a = Unpack(*reinterpret_cast<const uint32_t*>(x + row * k + i));
-    const float2 b = *reinterpret_cast<const float2*>(w + static_cast<int64_t>(e) * k + i);
-    sum += a.x * b.x;
-    sum += a.y * b.y;
+  const HeldRow x(a.x + row * a.width, a.width);
+  float scale = 1;
+  if (a.norm) {
+    float squares = 0;
+    x.For([&](int, float v) { squares += v * v; });
+    scale = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(a.width) + a.eps);
+    if (blockIdx.x == 0 && threadIdx.x < kWarp)
+      x.Map(a.norm_out + row * a.width, [&](int i, float v) { return v * scale * a.norm[i]; });
   }
+  if (e >= a.n) return;
+  const float* w = a.w + static_cast<int64_t>(e) * a.k;
+  float sum = 0;
+  x.For([&](int i, float v) {
+    if (a.norm) v = __bfloat162float(__float2bfloat16_rn(v * scale * a.norm[i]));
+    sum = fmaf(v, w[i], sum);
+  });
   sum = WarpSum(sum);
-  if (lane == 0) out[row * n + e] = Activate(sum + (bias ? bias[e] : 0), activation);
+  if (lane == 0) a.out[row * a.n + e] = Activate(sum + (a.bias ? a.bias[e] : 0), a.activation);
 }
 
 }  // namespace
@@ -265,29 +281,28 @@ __global__ __launch_bounds__(256) void RouterKernel(const bf16* x, const float* 
 void MultiplyNarrow(cudaStream_t stream, const ProductArgs& args) {
   const NarrowArgs a{.p = args};
   if (args.rows == 0) return;
-  if (args.rows <= 8) return Launch<1>(stream, a, 1);
-  if (args.rows <= 16) return Launch<2>(stream, a, 1);
-  if (args.rows <= 32) return Launch<4>(stream, a, 1);
+  if (args.rows <= 8) return Launch<1>(stream, a, args.n, 1);
+  if (args.rows <= 16) return Launch<2>(stream, a, args.n, 1);
+  if (args.rows <= 32) return Launch<4>(stream, a, args.n, 1);
   LaunchTiles(stream, args);
 }
 
-void MultiplyExpertsNarrow(cudaStream_t stream, const ExpertArgs& args) {
-  const NarrowArgs a{args.product, args.lists, args.expert_stride, args.top_k, args.gathered, args.scattered};
+void MultiplyExpertsNarrow(cudaStream_t stream, const ExpertArgs& args, const ProductArgs& beside) {
+  const NarrowArgs a{args.product, args.lists, args.expert_stride, args.top_k, args.gathered, args.scattered, beside};
   const int pairs = args.product.rows;
   if (pairs == 0) return;
-  const int groups = pairs < args.experts ? pairs : args.experts;
-  // An expert cannot be chosen twice by a row: as many rows as there are, at most.
-  if (pairs <= 8 * args.experts / 8) return Launch<1>(stream, a, groups);
-  if (pairs <= 16 * args.experts) return Launch<2>(stream, a, groups);
-  Launch<4>(stream, a, groups);
+  const int groups = std::min(pairs, args.experts) + (beside.rows > 0 ? 1 : 0);
+  const int n = std::max(args.product.n, beside.n);
+  // An expert has at most as many rows as there are, and on average few.
+  if (pairs <= 8 * args.top_k) return Launch<1>(stream, a, n, groups);
+  if (pairs <= 16 * args.experts) return Launch<2>(stream, a, n, groups);
+  Launch<4>(stream, a, n, groups);
 }
 
-void MultiplyRouter(cudaStream_t stream, const bf16* x, const float* w, const float* bias, Activation activation,
-                    float* out, int rows, int n, int k) {
-  if (rows == 0) return;
-  RouterKernel<<<dim3(static_cast<unsigned>(CeilDiv(n, 8)), static_cast<unsigned>(rows)), 256, 0, stream>>>(
-      x, w, bias, activation, out, n, k);
-  CheckLaunch("router");
+void MultiplyRouter(cudaStream_t stream, const RouterArgs& args) {
+  if (args.rows == 0) return;
+  const dim3 grid(static_cast<unsigned>(CeilDiv(args.n, 8)), static_cast<unsigned>(args.rows));
+  LaunchChained(RouterKernel, grid, 256, 0, stream, args);
 }
 
 }  // namespace quire::cuda

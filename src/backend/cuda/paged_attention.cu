@@ -34,6 +34,7 @@ __global__ void AppendKernel(PagedArgs a, int rows) {
 // A thread a pair of elements i and i + dim / 2 of kHeadsAtOnce heads (queries, keys, values) of a row.
 constexpr int kHeadsAtOnce = 5;
 __global__ void RopeAndAppendKernel(PagedArgs a, bf16* qkv, float theta, int rows) {
+  Begin();
   const int dim = a.cache.dim, half = dim / 2, all = a.heads + 2 * a.cache.kv_heads;
   const int groups = (all + kHeadsAtOnce - 1) / kHeadsAtOnce;
   const int at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -119,6 +120,7 @@ constexpr int kGeneratedThreads = kPages * kWarp;
 // One block: one query against one block of keys -> largest logit, sum, mix. Blocks: (blocks of keys, heads, rows).
 template <int kDim>
 __global__ __launch_bounds__(kGeneratedThreads) void GeneratedKernel(PagedArgs a, int first, float* partial) {
+  Begin();
   __shared__ float logits[kKeyBlock], mixes[kPages][kDim];
   const int r = first + static_cast<int>(blockIdx.z), head = static_cast<int>(blockIdx.y);
   const int block = static_cast<int>(blockIdx.x), dim = a.cache.dim;
@@ -204,6 +206,7 @@ __global__ __launch_bounds__(kGeneratedThreads) void GeneratedKernel(PagedArgs a
 
 // Blocks of keys in ascending order. Blocks: (heads, rows); a thread a dim.
 __global__ void MergeKernel(PagedArgs a, int first, int blocks, const float* partial) {
+  Begin();
   const int head = static_cast<int>(blockIdx.x), dim = a.cache.dim, r = first + static_cast<int>(blockIdx.y);
   const bool there = a.step.slots[r] >= 0;
   const int used = there ? a.step.positions[r] / kKeyBlock + 1 : 0, i = static_cast<int>(threadIdx.x);
@@ -232,8 +235,8 @@ void RopeAndAppendRows(cudaStream_t stream, const PagedArgs& args, bf16* qkv, fl
   if (rows == 0) return;
   const int64_t groups = CeilDiv(args.heads + 2 * args.cache.kv_heads, kHeadsAtOnce);
   const int64_t count = rows * groups * (args.cache.dim / 2);
-  RopeAndAppendKernel<<<static_cast<unsigned>(CeilDiv(count, 256)), 256, 0, stream>>>(args, qkv, theta, rows);
-  CheckLaunch("rotary positions and append to the cache");
+  LaunchChained(RopeAndAppendKernel, static_cast<unsigned>(CeilDiv(count, 256)), 256, 0, stream, args, qkv, theta,
+                rows);
 }
 
 void AttendPrompt(cudaStream_t stream, const PagedArgs& args, const QueryTile* tiles, int tile_count) {
@@ -254,14 +257,12 @@ void AttendGenerated(cudaStream_t stream, const PagedArgs& args, int first, int 
   if (rows == 0) return;
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(args.heads), static_cast<unsigned>(rows));
   if (args.cache.dim <= 64) {
-    GeneratedKernel<64><<<grid, kGeneratedThreads, 0, stream>>>(args, first, partial);
+    LaunchChained(GeneratedKernel<64>, grid, kGeneratedThreads, 0, stream, args, first, partial);
   } else {
-    GeneratedKernel<128><<<grid, kGeneratedThreads, 0, stream>>>(args, first, partial);
+    LaunchChained(GeneratedKernel<128>, grid, kGeneratedThreads, 0, stream, args, first, partial);
   }
-  CheckLaunch("attention of generated rows");
-  MergeKernel<<<dim3(static_cast<unsigned>(args.heads), static_cast<unsigned>(rows)), 128, 0, stream>>>(
-      args, first, blocks, partial);
-  CheckLaunch("merging blocks of keys");
+  LaunchChained(MergeKernel, dim3(static_cast<unsigned>(args.heads), static_cast<unsigned>(rows)), 128, 0, stream, args,
+                first, blocks, partial);
 }
 
 }  // namespace quire::cuda

@@ -21,7 +21,7 @@ struct ProductArgs {
   const bf16* residual = nullptr;  // [rows, n]; may be out
   bf16* out = nullptr;             // [rows, n]
   float* out_float = nullptr;      // in place of out
-  int rows, n, k;                  // with up_row: n is the number of gates
+  int rows = 0, n = 0, k = 0;      // with up_row: n is the number of gates
   int up_row = 0;
   Activation activation = Activation::kNone;
 };
@@ -61,12 +61,24 @@ struct ExpertArgs {
   int64_t expert_stride;
 };
 void MultiplyExpertsWide(cudaStream_t stream, const ExpertArgs& args);
-void MultiplyExpertsNarrow(cudaStream_t stream, const ExpertArgs& args);
+// And, in the same launch, the product `beside`, where it has rows: of the same kind (gated or not), few rows.
+void MultiplyExpertsNarrow(cudaStream_t stream, const ExpertArgs& args, const ProductArgs& beside);
 // As MultiplyExpertsWide for rows that are not gathered; false as MultiplyHopper.
 bool MultiplyExpertsHopper(cudaStream_t stream, const ExpertArgs& args);
 
-// Router, rows of class kGenerated: w [n, k] float32; out float32.
-void MultiplyRouter(cudaStream_t stream, const bf16* x, const float* w, const float* bias, Activation activation,
-                    float* out, int rows, int n, int k);
+// Router, rows of class kGenerated: out = act(x w^T + bias) in float32.
+struct RouterArgs {
+  const bf16* x;   // [rows, width]
+  const float* w;  // [n, k], width columns of it
+  const float* bias;
+  Activation activation;
+  float* out;  // [rows, n]
+  int rows, n, width, k;
+  // Where there is one, x is RMS-normalised with it first; the result is written too.
+  const float* norm;
+  float eps;
+  bf16* norm_out;
+};
+void MultiplyRouter(cudaStream_t stream, const RouterArgs& args);
 
 }  // namespace quire::cuda

@@ -1,4 +1,5 @@
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/held_row.cuh"
 #include "backend/cuda/products.h"
 #include "backend/cuda/rows.h"
 #include "backend/cuda/runtime.h"
@@ -17,77 +18,13 @@ __device__ int64_t WarpRow() {
   return static_cast<int64_t>(blockIdx.x) * kRowsInBlock + threadIdx.x / kWarp;
 }
 
-constexpr int kMostChunks = 8;  // of 8 elements a lane: rows of up to 2048
-
-// The part of a row that a lane holds: chunks of eight elements, read once; of rows that are longer or no multiple of
-// eight, every 32nd element, read anew each time.
-class HeldRow {
- public:
-  __device__ HeldRow(const bf16* row, int width)
-      : row_(row), width_(width), chunked_(width % 8 == 0 && width <= kMostChunks * kWarp * 8) {
-    if (!chunked_) return;
-#pragma unroll
-    for (int c = 0; c < kMostChunks; ++c)
-      if (At(c) < width) held_[c] = *reinterpret_cast<const uint4*>(row + At(c));
-  }
-  // body(column, value)
-  template <typename Body>
-  __device__ void For(Body body) const {
-    if (!chunked_) {
-      for (int i = Lane(); i < width_; i += kWarp) body(i, __bfloat162float(row_[i]));
-      return;
-    }
-#pragma unroll
-    for (int c = 0; c < kMostChunks; ++c) {
-      if (At(c) >= width_) break;
-      const uint32_t pairs[4] = {held_[c].x, held_[c].y, held_[c].z, held_[c].w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float2 v = Unpack(pairs[j]);
-        body(At(c) + 2 * j, v.x);
-        body(At(c) + 2 * j + 1, v.y);
-      }
-    }
-  }
-  // out[i] = value(i, x[i])
-  template <typename Value>
-  __device__ void Map(bf16* out, Value value) const {
-    if (!chunked_) {
-      for (int i = Lane(); i < width_; i += kWarp) out[i] = __float2bfloat16_rn(value(i, __bfloat162float(row_[i])));
-      return;
-    }
-#pragma unroll
-    for (int c = 0; c < kMostChunks; ++c) {
-      if (At(c) >= width_) break;
-      uint32_t pairs[4] = {held_[c].x, held_[c].y, held_[c].z, held_[c].w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float2 v = Unpack(pairs[j]);
-        pairs[j] = Pack(value(At(c) + 2 * j, v.x), value(At(c) + 2 * j + 1, v.y));
-      }
-      *reinterpret_cast<uint4*>(out + At(c)) = {pairs[0], pairs[1], pairs[2], pairs[3]};
-    }
-  }
-
- private:
-  __device__ static int Lane() {
-    return static_cast<int>(threadIdx.x) % kWarp;
-  }
-  __device__ static int At(int chunk) {
-    return (chunk * kWarp + Lane()) * 8;
-  }
-  const bf16* row_;
-  int width_;
-  bool chunked_;
-  uint4 held_[kMostChunks];
-};
-
 __device__ void CopyRow(const bf16* from, int width, bf16* to) {
   HeldRow(from, width).Map(to, [](int, float v) { return v; });
 }
 
 __global__ void LayerNormKernel(const bf16* x, const float* weight, const float* bias, float eps, int64_t rows,
                                 int width, bf16* out) {
+  Begin();
   const int64_t r = WarpRow();
   if (r >= rows) return;
   const HeldRow row(x + r * width, width);
@@ -100,6 +37,7 @@ __global__ void LayerNormKernel(const bf16* x, const float* weight, const float*
 }
 
 __global__ void RmsNormKernel(const bf16* x, const float* weight, float eps, int64_t rows, int width, bf16* out) {
+  Begin();
   const int64_t r = WarpRow();
   if (r >= rows) return;
   const HeldRow row(x + r * width, width);
@@ -175,6 +113,7 @@ __global__ void GatherPairsKernel(const bf16* from, const int32_t* pairs, int64_
 __global__ void EmbedKernel(const int32_t* sources, const int32_t* indices, int rows, const bf16* table,
                             int64_t table_stride, const bf16* embeddings, const int32_t* last_samples, int width,
                             bf16* out) {
+  Begin();
   const int64_t r = WarpRow();
   if (r >= rows) return;
   const int64_t index = indices[r];
@@ -192,13 +131,12 @@ __global__ void EmbedKernel(const int32_t* sources, const int32_t* indices, int 
   CopyRow(row, width, out + r * width);
 }
 
-// A warp a row; each lane holds every 32nd expert.
 constexpr int kMostExperts = 256;
-__global__ void RouteKernel(const float* logits, int rows, int experts, int top_k, bool normalize, float scale,
-                            const int32_t* slots, int32_t* ids, float* weights) {
-  const int64_t r = WarpRow();
-  if (r >= rows) return;
-  const int lane = threadIdx.x % kWarp;
+
+// A row's experts by one warp; each lane holds every 32nd. Lane s has the one of slot s: its id, or -1, and its weight.
+__device__ void RouteRow(const float* logits, int experts, int top_k, bool normalize, float scale, bool there,
+                         int* id_out, float* weight_out) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   constexpr int kHeld = kMostExperts / kWarp;
   constexpr float kTaken = -INFINITY;
   float held[kHeld];
@@ -206,7 +144,7 @@ __global__ void RouteKernel(const float* logits, int rows, int experts, int top_
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
     const int e = lane + j * kWarp;
-    held[j] = e < experts ? logits[r * experts + e] : kTaken;
+    held[j] = e < experts ? logits[e] : kTaken;
     largest = fmaxf(largest, held[j]);
   }
   largest = WarpMax(largest);
@@ -215,7 +153,7 @@ __global__ void RouteKernel(const float* logits, int rows, int experts, int top_
   for (int j = 0; j < kHeld; ++j) sum += lane + j * kWarp < experts ? expf(held[j] - largest) : 0;
   sum = WarpSum(sum);
   float chosen_p = 0, chosen_sum = 0;
-  int chosen_id = 0;
+  int chosen_id = -1;
   for (int s = 0; s < top_k; ++s) {
     float best = kTaken;
     int id = kMostExperts;
@@ -230,21 +168,32 @@ __global__ void RouteKernel(const float* logits, int rows, int experts, int top_
     }
     const float p = expf(best - largest) / sum;
     chosen_sum += p;
-    if (lane == s) chosen_p = p, chosen_id = id;
+    if (lane == s) chosen_p = p, chosen_id = id < experts ? id : -1;  // none: logits that are no numbers
 #pragma unroll
     for (int j = 0; j < kHeld; ++j)
       if (id == lane + j * kWarp) held[j] = kTaken;
   }
-  if (lane >= top_k) return;
-  const bool there = !slots || slots[r] >= 0;
-  ids[r * top_k + lane] = there && chosen_id < experts ? chosen_id : -1;
-  weights[r * top_k + lane] = there ? (normalize ? chosen_p / (chosen_sum + 1e-20f) : chosen_p) * scale : 0;
+  *id_out = there ? chosen_id : -1;
+  *weight_out = there ? (normalize ? chosen_p / (chosen_sum + 1e-20f) : chosen_p) * scale : 0;
 }
 
-// One block. The order of an expert's pairs is free: each is a product of its own.
+__global__ void RouteKernel(RouteArgs a) {
+  Begin();
+  const int64_t r = WarpRow();
+  if (r >= a.rows) return;
+  int id;
+  float weight;
+  RouteRow(a.logits + r * a.experts, a.experts, a.top_k, a.normalize, a.scale, !a.slots || a.slots[r] >= 0, &id,
+           &weight);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (lane >= a.top_k) return;
+  a.ids[r * a.top_k + lane] = id;
+  a.weights[r * a.top_k + lane] = weight;
+}
+
+// By one block. The order of an expert's pairs is free: each is a product of its own.
 constexpr int kSortThreads = 1024;
-__global__ __launch_bounds__(kSortThreads) void SortKernel(const int32_t* ids, int pairs, int experts,
-                                                           ExpertLists lists) {
+__device__ void SortPairs(const int32_t* ids, int pairs, int experts, const ExpertLists& lists) {
   __shared__ int counts[kMostExperts], offsets[kMostExperts + 1], tiles[kMostExperts + 1], ranks[kMostExperts + 1];
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < experts) counts[thread] = 0;
@@ -278,9 +227,36 @@ __global__ __launch_bounds__(kSortThreads) void SortKernel(const int32_t* ids, i
     if (ids[i] >= 0) lists.pairs[atomicAdd(&offsets[ids[i]], 1)] = i;
 }
 
+__global__ __launch_bounds__(kSortThreads) void SortKernel(const int32_t* ids, int pairs, int experts,
+                                                           ExpertLists lists) {
+  Begin();
+  SortPairs(ids, pairs, experts, lists);
+}
+
+// Both in one block, a warp a row.
+constexpr int kSortedRows = kSortThreads / kWarp;
+__global__ __launch_bounds__(kSortThreads) void RouteAndSortKernel(RouteArgs a, ExpertLists lists) {
+  __shared__ int32_t ids[kSortThreads];
+  Begin();
+  const int r = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (r < a.rows) {
+    int id;
+    float weight;
+    RouteRow(a.logits + r * a.experts, a.experts, a.top_k, a.normalize, a.scale, !a.slots || a.slots[r] >= 0, &id,
+             &weight);
+    if (lane < a.top_k) {
+      ids[r * a.top_k + lane] = id;
+      a.weights[r * a.top_k + lane] = weight;
+    }
+  }
+  __syncthreads();
+  SortPairs(ids, a.rows * a.top_k, a.experts, lists);
+}
+
 // A warp a row.
 __global__ void CombineKernel(const bf16* y, const float* weights, const bf16* shared, int64_t rows, int top_k,
                               int width, bf16* x) {
+  Begin();
   const int64_t r = WarpRow();
   if (r >= rows) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -345,8 +321,7 @@ void LayerNormRows(cudaStream_t stream, const bf16* x, const float* weight, cons
 
 void RmsNormRows(cudaStream_t stream, const bf16* x, const float* weight, float eps, int64_t rows, int width,
                  bf16* out) {
-  RmsNormKernel<<<Blocks(rows, kRowsInBlock), kThreads, 0, stream>>>(x, weight, eps, rows, width, out);
-  CheckLaunch("RMS norm");
+  LaunchChained(RmsNormKernel, Blocks(rows, kRowsInBlock), kThreads, 0, stream, x, weight, eps, rows, width, out);
 }
 
 void RopeRows(cudaStream_t stream, bf16* x, int heads, int dim, int first, int count, const int32_t* positions,
@@ -423,27 +398,28 @@ void GatherPatches(cudaStream_t stream, const bf16* x, const ConvolutionShape& s
 
 void EmbedRows(cudaStream_t stream, const int32_t* sources, const int32_t* indices, int rows, const bf16* table,
                int64_t table_stride, const bf16* embeddings, const int32_t* last_samples, int width, bf16* out) {
-  EmbedKernel<<<Blocks(rows, kRowsInBlock), kThreads, 0, stream>>>(sources, indices, rows, table, table_stride,
-                                                                   embeddings, last_samples, width, out);
-  CheckLaunch("embedding");
+  LaunchChained(EmbedKernel, Blocks(rows, kRowsInBlock), kThreads, 0, stream, sources, indices, rows, table,
+                table_stride, embeddings, last_samples, width, out);
 }
 
-void RouteRows(cudaStream_t stream, const float* logits, int rows, int experts, int top_k, bool normalize, float scale,
-               const int32_t* slots, int32_t* ids, float* weights) {
-  RouteKernel<<<Blocks(rows, kRowsInBlock), kThreads, 0, stream>>>(logits, rows, experts, top_k, normalize, scale,
-                                                                   slots, ids, weights);
-  CheckLaunch("routing");
+void RouteRows(cudaStream_t stream, const RouteArgs& args) {
+  LaunchChained(RouteKernel, Blocks(args.rows, kRowsInBlock), kThreads, 0, stream, args);
 }
 
 void SortByExpert(cudaStream_t stream, const int32_t* ids, int rows, int top_k, int experts, const ExpertLists& lists) {
-  SortKernel<<<1, kSortThreads, 0, stream>>>(ids, rows * top_k, experts, lists);
-  CheckLaunch("sorting by expert");
+  LaunchChained(SortKernel, 1, kSortThreads, 0, stream, ids, rows * top_k, experts, lists);
+}
+
+bool RouteAndSort(cudaStream_t stream, const RouteArgs& args, const ExpertLists& lists) {
+  if (args.rows > kSortedRows) return false;
+  LaunchChained(RouteAndSortKernel, 1, kSortThreads, 0, stream, args, lists);
+  return true;
 }
 
 void CombineRows(cudaStream_t stream, const bf16* y, const float* weights, const bf16* shared, int64_t rows, int top_k,
                  int width, bf16* x) {
-  CombineKernel<<<Blocks(rows, kRowsInBlock), kThreads, 0, stream>>>(y, weights, shared, rows, top_k, width, x);
-  CheckLaunch("combining experts");
+  LaunchChained(CombineKernel, Blocks(rows, kRowsInBlock), kThreads, 0, stream, y, weights, shared, rows, top_k, width,
+                x);
 }
 
 }  // namespace quire::cuda

@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
-namespace quire::cuda {
+#include "backend/cuda/products.h"
 
-using bf16 = __nv_bfloat16;
+namespace quire::cuda {
 
 void LayerNormRows(cudaStream_t stream, const bf16* x, const float* weight, const float* bias, float eps, int64_t rows,
                    int width, bf16* out);
@@ -46,10 +46,19 @@ void GatherPatches(cudaStream_t stream, const bf16* x, const ConvolutionShape& s
 void EmbedRows(cudaStream_t stream, const int32_t* sources, const int32_t* indices, int rows, const bf16* table,
                int64_t table_stride, const bf16* embeddings, const int32_t* last_samples, int width, bf16* out);
 
-// The top_k experts of each row, as Backend::Route. At most 256 experts, 32 chosen. slots: null, or rows whose slot is
-// negative choose none, -1.
-void RouteRows(cudaStream_t stream, const float* logits, int rows, int experts, int top_k, bool normalize, float scale,
-               const int32_t* slots, int32_t* ids, float* weights);
+// The top_k experts of each row, as Backend::Route. At most 256 experts, 32 chosen.
+struct RouteArgs {
+  const float* logits;  // [rows, experts]
+  int rows, experts, top_k;
+  bool normalize;
+  float scale;
+  const int32_t* slots;  // null, or [rows]: those with a negative one choose none, -1
+  int32_t* ids;          // [rows, top_k]
+  float* weights;
+};
+void RouteRows(cudaStream_t stream, const RouteArgs& args);
+// RouteRows and SortByExpert in one launch, ids left out; false for more rows than it takes.
+bool RouteAndSort(cudaStream_t stream, const RouteArgs& args, const ExpertLists& lists);
 // x[r] += sum over s of weights[r, s] y[r, s], + shared[r] where there is one.
 void CombineRows(cudaStream_t stream, const bf16* y, const float* weights, const bf16* shared, int64_t rows, int top_k,
                  int width, bf16* x);

@@ -14,6 +14,17 @@ void Check(cudaError_t result, const char* what) {
   throw Error(ErrorKind::kDeviceLost, found, {}, "`quire doctor` tests the device");
 }
 
+int ChipOf() {
+  static const int chip = [] {
+    int device = 0, major = 0, minor = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    return major * 10 + minor;
+  }();
+  return chip;
+}
+
 CudaStream::CudaStream() {
   Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
 }

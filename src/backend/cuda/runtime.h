@@ -55,6 +55,27 @@ inline void CheckLaunch(const char* kernel) {
   Check(cudaGetLastError(), kernel);
 }
 
+// Compute capability of the current device, as 90.
+int ChipOf();
+
+// Launches a kernel that calls Begin (device.cuh) before it touches what another has written: where the chip can, it
+// starts while the kernel before it ends ("programmatic dependent launch" in the CUDA programming guide).
+template <typename... Parameters, typename... Arguments>
+void LaunchChained(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream,
+                   const Arguments&... arguments) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = ChipOf() >= 90 ? 1 : 0;
+  Check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "a kernel");
+}
+
 constexpr int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }

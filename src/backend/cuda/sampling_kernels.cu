@@ -36,6 +36,7 @@ __device__ Partial ShuffleXor(const Partial& p, int offset) {
 
 // Blocks: rows.
 __global__ void BanKernel(SampleArgs a) {
+  Begin();
   const int row = static_cast<int>(blockIdx.x), slot = a.slots[row];
   int32_t* bans = a.bans + row * (1 + kMostBans);
   __shared__ int count;
@@ -65,6 +66,7 @@ __global__ void BanKernel(SampleArgs a) {
 
 // Blocks: (chunks, rows).
 __global__ __launch_bounds__(kThreads) void ChunkKernel(SampleArgs a) {
+  Begin();
   const int row = static_cast<int>(blockIdx.y);
   if (a.slots[row] < 0) return;
   const int32_t* bans = a.bans + row * (1 + kMostBans);
@@ -101,6 +103,7 @@ __global__ __launch_bounds__(kThreads) void ChunkKernel(SampleArgs a) {
 
 // Blocks: rows; a warp each.
 __global__ void FinishKernel(SampleArgs a) {
+  Begin();
   const int row = static_cast<int>(blockIdx.x), slot = a.slots[row], lane = static_cast<int>(threadIdx.x);
   if (slot < 0) return;
   const float* from = a.partial + (row * kChunks + lane) * kPartialWords;
@@ -124,6 +127,7 @@ __global__ void FinishKernel(SampleArgs a) {
 static_assert(kChunks == kWarp);
 
 __global__ void GatherKernel(const uint16_t* from, const int32_t* rows, int width, uint16_t* to) {
+  Begin();
   const int64_t row = rows[blockIdx.x];
   for (int i = static_cast<int>(threadIdx.x); i < width; i += kThreads)
     to[static_cast<int64_t>(blockIdx.x) * width + i] = from[row * width + i];
@@ -133,17 +137,15 @@ __global__ void GatherKernel(const uint16_t* from, const int32_t* rows, int widt
 
 void SampleGreedy(cudaStream_t stream, const SampleArgs& args) {
   if (args.rows == 0) return;
-  BanKernel<<<args.rows, kThreads, 0, stream>>>(args);
-  ChunkKernel<<<dim3(kChunks, static_cast<unsigned>(args.rows)), kThreads, 0, stream>>>(args);
-  FinishKernel<<<args.rows, kWarp, 0, stream>>>(args);
-  CheckLaunch("choosing tokens");
+  LaunchChained(BanKernel, args.rows, kThreads, 0, stream, args);
+  LaunchChained(ChunkKernel, dim3(kChunks, static_cast<unsigned>(args.rows)), kThreads, 0, stream, args);
+  LaunchChained(FinishKernel, args.rows, kWarp, 0, stream, args);
 }
 
 void GatherRows(cudaStream_t stream, const void* from, const int32_t* rows, int count, int width, void* to) {
   if (count == 0) return;
-  GatherKernel<<<count, kThreads, 0, stream>>>(static_cast<const uint16_t*>(from), rows, width,
-                                               static_cast<uint16_t*>(to));
-  CheckLaunch("gather");
+  LaunchChained(GatherKernel, count, kThreads, 0, stream, static_cast<const uint16_t*>(from), rows, width,
+                static_cast<uint16_t*>(to));
 }
 
 }  // namespace quire::cuda

@@ -148,7 +148,49 @@ void CudaBackend::Run(Context& c, const DenseBlock& block, const StepInputs& in,
   Linear(c, hidden, *block.down.weight, nullptr, Activation::kNone, x, x, in.prompt_rows());
 }
 
+void CudaBackend::RunFew(Context& c, const MoeBlock& block, const View& x) {
+  const Arena::Scope scope(c.arena);
+  const CudaWeight &router = Cast(*block.router), &experts = Cast(*block.experts);
+  const int rows = static_cast<int>(x.rows()), width = static_cast<int>(x.width());
+  const View norm = c.arena.Take(x.dtype, x.shape);
+  const View logits = c.arena.Take(DType::kF32, {rows, router.n()});
+  const View weights = c.arena.Take(DType::kF32, {rows, block.top_k});
+  const View routed = c.arena.Take(x.dtype, {rows, block.top_k, width});
+  MultiplyRouter(StreamOf(c), {.x = Elements(x),
+                               .w = router.floats,
+                               .bias = nullptr,
+                               .activation = Activation::kNone,
+                               .out = logits.as<float>(),
+                               .rows = rows,
+                               .n = static_cast<int>(router.n()),
+                               .width = width,
+                               .k = router.depth,
+                               .norm = Cast(*block.norm.weight).floats,
+                               .eps = block.norm.eps,
+                               .norm_out = Elements(norm)});
+  const ExpertLists lists = TakeLists(c, rows * block.top_k, static_cast<int>(experts.n()), false);
+  QUIRE_CHECK(RouteAndSort(StreamOf(c), RouteOf(logits, block.normalize, block.scale, {}, weights), lists));
+  Beside beside;
+  View shared;
+  if (block.shared_down.weight) {
+    const CudaWeight &up = Cast(*block.shared_gate_up.weight), &down = Cast(*block.shared_down.weight);
+    const int f = static_cast<int>(up.n() / 2);
+    const View hidden = c.arena.Take(x.dtype, {rows, f});
+    shared = c.arena.Take(x.dtype, x.shape);
+    beside.up = {
+        .x = Elements(norm), .w = up.values, .out = Elements(hidden), .rows = rows, .n = f, .k = width, .up_row = f};
+    beside.down = {.x = Elements(hidden), .w = down.values, .out = Elements(shared), .rows = rows, .n = width, .k = f};
+  }
+  MultiplyExperts(c, experts, lists, Elements(norm), rows, block.top_k, Elements(routed), false, beside);
+  Combine(c, routed, weights, shared, x);
+}
+
 void CudaBackend::Run(Context& c, const MoeBlock& block, const StepInputs& in, const View& x) {
+  constexpr int64_t kFewRows = 16;
+  const bool whole =
+      Cast(*block.experts).depth == x.width() &&
+      (!block.shared_down.weight || Cast(*block.shared_down.weight).depth == block.shared_down.weight->k());
+  if (in.prompt_rows() == 0 && x.rows() <= kFewRows && whole) return RunFew(c, block, x);
   const Arena::Scope scope(c.arena);
   const View norm = c.arena.Take(x.dtype, x.shape);
   const View logits = c.arena.Take(DType::kF32, {x.rows(), block.router->n()});
