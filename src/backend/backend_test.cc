@@ -17,6 +17,7 @@
 #include <random>
 
 #include "backend/registry.h"
+#include "backend/self_check.h"
 #include "base/error.h"
 #include "tensor/compare.h"
 
@@ -990,6 +991,82 @@ TEST_P(BlockTest, DecoderStep) {
     }
     return logits;
   });
+}
+
+// Steps whose logits are asked for are computed call by call; others a backend may record and replay. The tokens, their
+// probabilities and all that follows are the same, for any number of rows.
+TEST_P(BlockTest, StepsWithoutLogits) {
+  constexpr int kHeads = 2, kDim = 64, kExperts = 6, kPages = 2, kMost = 37;
+  constexpr int64_t kWidth = kHeads * kDim, kHidden = 64, kVocab = 150;
+  const FileTensor scale(DType::kBf16, {kWidth}), square(DType::kBf16, {kWidth, kWidth}, 0.2f),
+      gate(DType::kBf16, {kHidden, kWidth}, 0.2f), down(DType::kBf16, {kWidth, kHidden}, 0.2f),
+      router(DType::kBf16, {kExperts, kWidth}), table(DType::kBf16, {kVocab, kWidth});
+  const ExpertFiles expert_files(kExperts, kHidden, kWidth, DType::kBf16);
+  const auto norm = [&] { return RmsNormWeights{Prepare(Role::kVector, scale), 1e-6f}; };
+  bool released;
+  const EmbedBlock embed{Prepare(Role::kEmbedding, table)};
+  const AttentionBlock attention{.norm = norm(),
+                                 .qkv = {Prepare(Role::kProjection, {&square, &square, &square}), nullptr},
+                                 .out = Projection(Role::kProjection, square),
+                                 .layer = 0,
+                                 .heads = kHeads,
+                                 .kv_heads = kHeads,
+                                 .head_dim = kDim,
+                                 .rope_theta = 1e4f};
+  const MoeBlock moe{.norm = norm(),
+                     .router = Prepare(Role::kRouter, router),
+                     .experts = backend().Prepare(Role::kExperts, expert_files.hosts, &released),
+                     .shared_gate_up = {Prepare(Role::kProjection, {&gate, &gate}), nullptr},
+                     .shared_down = Projection(Role::kProjection, down),
+                     .top_k = 2,
+                     .normalize = false,
+                     .scale = 1};
+  const HeadBlock last{.norm = norm(), .head = Projection(Role::kProjection, table)};
+  const StepProgram program{kWidth, {&embed, &attention, &moe, &last}};
+
+  // What `count` sequences choose in four steps, each beginning with a token of its own.
+  const auto choose = [&](int count, bool keep_logits) {
+    DecoderState state;
+    state.kv = backend().CreateKvCache({.layers = 1, .kv_heads = kHeads, .head_dim = kDim, .pages = kMost * kPages});
+    state.samplers = backend().CreateSamplers(kMost);
+    state.embeddings = Put(Floats(static_cast<size_t>(kWidth), 0.0f), {1, kWidth});
+    StepInputs in({kMost, kMost, kPages});
+    for (int s = 0; s < count; ++s) {
+      state.samplers->Reset(s, {.ngram_size = 2, .ngram_window = 10}, {}, {});
+      in.SetPages(s, std::vector<int32_t>{s * kPages + 1, s * kPages});
+    }
+    StepOutputs outputs;
+    outputs.keep_logits = keep_logits;
+    Context c = context();
+    std::vector<std::vector<Sample>> chosen(static_cast<size_t>(count));
+    for (int step = 0; step < 4; ++step) {
+      in.Clear();
+      for (int s = 0; s < count; ++s)
+        in.AddRow(RowClass::kGenerated, step ? TokenSource::kLastSample : TokenSource::kToken, s, step, s, true);
+      backend().Submit(c, program, in, state, &outputs);
+      backend().Collect(c);
+      for (int s = 0; s < count; ++s) chosen[s].push_back(outputs.samples[s]);
+    }
+    return chosen;
+  };
+  const auto wanted = choose(kMost, true);
+  for (const int count : {1, 2, 3, 9, 16, 17, 33, kMost}) {
+    for (const bool keep_logits : {false, true}) {
+      const auto found = choose(count, keep_logits);
+      for (int s = 0; s < count; ++s) {
+        for (size_t step = 0; step < 4; ++step) {
+          ASSERT_EQ(found[s][step].token, wanted[s][step].token) << "sequence " << s << " of " << count;
+          ASSERT_EQ(found[s][step].logprob, wanted[s][step].logprob) << "sequence " << s << " of " << count;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BlockTest, SelfCheck) {
+  for (const OpCheck& check : CheckOps(backend())) {
+    EXPECT_TRUE(check.passed()) << check.op << ": " << check.error << " of " << check.limit << check.complaint;
+  }
 }
 
 // ---- the same bytes alone and in company

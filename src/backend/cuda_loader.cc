@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <vector>
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/module.h"
@@ -15,8 +16,10 @@ namespace {
 struct Module {
   decltype(&quire_cuda_device_count) device_count = nullptr;
   decltype(&quire_cuda_error_text) error_text = nullptr;
+  decltype(&quire_cuda_driver_version) driver_version = nullptr;
+  decltype(&quire_cuda_build_version) build_version = nullptr;
   decltype(&quire_cuda_create) create = nullptr;
-  std::string missing;  // why there is none
+  std::string missing;  // why there is none; empty where there is
 };
 
 std::vector<std::string> Places() {
@@ -26,29 +29,42 @@ std::vector<std::string> Places() {
   return {program / "quire-cuda.so", program / "../quire-cuda.so", program / "../lib/quire/quire-cuda.so"};
 }
 
+template <typename Function>
+bool Find(void* handle, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(handle, name));
+  return *function != nullptr;
+}
+
 Module Load() {
   Module m;
+  m.missing = "this installation has no CUDA module (quire-cuda.so)";
   for (const std::string& place : Places()) {
     if (access(place.c_str(), F_OK) != 0) continue;
     void* handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
       m.missing = dlerror();
-      continue;
+    } else if (Find(handle, "quire_cuda_device_count", &m.device_count) &&
+               Find(handle, "quire_cuda_error_text", &m.error_text) &&
+               Find(handle, "quire_cuda_driver_version", &m.driver_version) &&
+               Find(handle, "quire_cuda_build_version", &m.build_version) &&
+               Find(handle, "quire_cuda_create", &m.create)) {
+      m.missing.clear();
+      break;
+    } else {
+      m.missing = place + " is no CUDA module of this program";
     }
-    m.device_count = reinterpret_cast<decltype(m.device_count)>(dlsym(handle, "quire_cuda_device_count"));
-    m.error_text = reinterpret_cast<decltype(m.error_text)>(dlsym(handle, "quire_cuda_error_text"));
-    m.create = reinterpret_cast<decltype(m.create)>(dlsym(handle, "quire_cuda_create"));
-    if (m.device_count && m.error_text && m.create) return m;
-    m.missing = place + " is no CUDA module of this program";
   }
-  if (m.missing.empty()) m.missing = "this installation has no CUDA module (quire-cuda.so)";
-  m.create = nullptr;
   return m;
 }
 
 const Module& TheModule() {
   static const Module module = Load();
   return module;
+}
+
+// "13.0" for 13000
+std::string VersionText(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
 int IndexOf(const std::string& device) {
@@ -61,21 +77,27 @@ int IndexOf(const std::string& device) {
 
 }  // namespace
 
-int CudaDeviceCount() {
+std::string CudaProblem() {
   const Module& m = TheModule();
-  return m.create ? std::max(0, m.device_count()) : 0;
+  if (!m.missing.empty()) return m.missing;
+  const int driver = m.driver_version(), build = m.build_version();
+  if (driver == 0) return "wanted an NVIDIA driver, found none";
+  // A driver runs what was built for any version of its own major number, and for older ones.
+  if (driver / 1000 < build / 1000)
+    return "wanted an NVIDIA driver that knows CUDA " + VersionText(build) + ", found one for CUDA " +
+           VersionText(driver) + ": update the driver";
+  const int count = m.device_count();
+  if (count < 0) return std::string("the NVIDIA driver says: ") + m.error_text(-count);
+  if (count == 0) return "wanted a CUDA device, found none";
+  return {};
 }
 
 std::unique_ptr<Backend> CreateCudaBackend(const std::string& device, const BackendOptions& options) {
   const int index = IndexOf(device);
+  if (const std::string problem = CudaProblem(); !problem.empty())
+    throw Error(ErrorKind::kUnsupported, problem, {}, "--device cpu needs none of it");
   const Module& m = TheModule();
-  if (!m.create)
-    throw Error(ErrorKind::kUnsupported, m.missing, {}, "build with the CUDA toolkit installed, or use --device cpu");
   const int count = m.device_count();
-  if (count <= 0)
-    throw Error(ErrorKind::kUnsupported,
-                "wanted a CUDA device, found none" + (count < 0 ? std::string(": ") + m.error_text(-count) : ""), {},
-                "`nvidia-smi` shows what the driver sees; --device cpu needs none");
   if (index >= count)
     throw Error(ErrorKind::kUsage,
                 "wanted CUDA device " + std::to_string(index) + ", found " + std::to_string(count) + " of them");

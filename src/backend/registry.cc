@@ -26,14 +26,13 @@ constexpr Entry kEntries[] = {
 
 std::vector<std::string> BackendNames() {
   std::vector<std::string> names;
-  if (CudaDeviceCount() > 0) names.emplace_back("cuda");
+  if (CudaProblem().empty()) names.emplace_back("cuda");
   for (const Entry& entry : kEntries) names.emplace_back(entry.name);
   return names;
 }
 
 std::unique_ptr<Backend> CreateBackend(const std::string& name, const BackendOptions& options) {
-  const bool any = name == "auto" && options.dtype == DType::kBf16 && CudaDeviceCount() > 0;
-  if (any || name == "cuda" || name.starts_with("cuda:")) return CreateCudaBackend(any ? "cuda" : name, options);
+  if (name == "cuda" || name.starts_with("cuda:")) return CreateCudaBackend(name, options);
   std::string known = "cuda, cuda:N";
   for (const Entry& entry : kEntries) {
     if (name == entry.name || name == "auto") return entry.create(options);

@@ -11,6 +11,7 @@ void AddReadCommand(CLI::App& app, int* exit_code);
 void AddServeCommand(CLI::App& app, int* exit_code);  // with QUIRE_HAS_SERVER
 void AddBenchCommand(CLI::App& app, int* exit_code);  // with QUIRE_HAS_SERVER
 void AddInspectCommand(CLI::App& app, int* exit_code);
+void AddDoctorCommand(CLI::App& app, int* exit_code);
 void AddEngineHostCommand(CLI::App& app, int* exit_code);  // hidden
 
 }  // namespace quire::cli

@@ -52,6 +52,7 @@ int Run(int argc, char** argv) {
   AddBenchCommand(app, &exit_code);
 #endif
   AddInspectCommand(app, &exit_code);
+  AddDoctorCommand(app, &exit_code);
   AddEngineHostCommand(app, &exit_code);
   if (argc <= 1) {
     std::fputs(app.help().c_str(), stderr);

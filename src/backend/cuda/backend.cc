@@ -24,6 +24,11 @@ BackendInfo Describe(int device) {
   cudaDeviceProp p{};
   Check(cudaSetDevice(device), "choosing the device");
   Check(cudaGetDeviceProperties(&p, device), "asking for the device's properties");
+  if (!HasKernels())
+    throw Error(ErrorKind::kUnsupported,
+                std::string("this build has no kernels for ") + p.name + ", sm_" + std::to_string(p.major) +
+                    std::to_string(p.minor),
+                {}, "build with -DQUIRE_CUDA_CHIPS=" + std::to_string(p.major) + std::to_string(p.minor));
   return {.name = "cuda",
           .device = std::string(p.name) + ", sm_" + std::to_string(p.major) + std::to_string(p.minor),
           .dtype = DType::kBf16,

@@ -13,7 +13,8 @@ namespace quire {
 // saying which.
 std::unique_ptr<Backend> CreateCudaBackend(const std::string& device, const BackendOptions& options);
 
-// Devices that CreateCudaBackend can make a backend of; 0 where module or driver is missing.
-int CudaDeviceCount();
+// Why no CUDA device can be used: no module, no driver, a driver too old for this build, no device. Empty where one
+// can.
+std::string CudaProblem();
 
 }  // namespace quire

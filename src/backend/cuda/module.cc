@@ -12,6 +12,15 @@ const char* quire_cuda_error_text(int error) {
   return cudaGetErrorString(static_cast<cudaError_t>(error));
 }
 
+int quire_cuda_driver_version() {
+  int version = 0;
+  return cudaDriverGetVersion(&version) == cudaSuccess ? version : 0;
+}
+
+int quire_cuda_build_version() {
+  return CUDART_VERSION;
+}
+
 quire::Backend* quire_cuda_create(const quire::BackendOptions& options, int device) {
   return new quire::cuda::CudaBackend(options, device);
 }

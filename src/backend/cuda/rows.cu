@@ -313,6 +313,13 @@ __global__ void PatchChunksKernel(const bf16* x, ConvolutionShape s, int run, in
 
 }  // namespace
 
+bool HasKernels() {
+  cudaFuncAttributes attributes{};
+  const bool found = cudaFuncGetAttributes(&attributes, LayerNormKernel) == cudaSuccess;
+  cudaGetLastError();
+  return found;
+}
+
 void LayerNormRows(cudaStream_t stream, const bf16* x, const float* weight, const float* bias, float eps, int64_t rows,
                    int width, bf16* out) {
   LayerNormKernel<<<Blocks(rows, kRowsInBlock), kThreads, 0, stream>>>(x, weight, bias, eps, rows, width, out);

@@ -11,6 +11,9 @@
 
 namespace quire::cuda {
 
+// Whether the build has kernels that the current device can run.
+bool HasKernels();
+
 void LayerNormRows(cudaStream_t stream, const bf16* x, const float* weight, const float* bias, float eps, int64_t rows,
                    int width, bf16* out);
 void RmsNormRows(cudaStream_t stream, const bf16* x, const float* weight, float eps, int64_t rows, int width,
