@@ -288,7 +288,7 @@ WorkContext Api::MakeContext(const RequestPtr& request, const ReplyPtr& reply, d
 }
 
 void Api::Parse(const ReplyPtr& reply, std::function<void()> parse) {
-  const bool queued = parsers_.Push(0, [this, reply, parse = std::move(parse)] {
+  const bool queued = parsers_.Push(0, [reply, parse = std::move(parse)] {
     if (reply->gone()) return;
     try {
       parse();
