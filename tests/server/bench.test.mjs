@@ -7,7 +7,7 @@ import net from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
 
-import { scratchFolder, Server, sourceDir } from './harness.mjs';
+import { isSanitized, scratchFolder, Server, sourceDir } from './harness.mjs';
 
 const program = join(process.env.QUIRE_BUILD ?? 'build', 'quire');
 
@@ -37,7 +37,7 @@ test('a server', async (t) => {
   assertLevel(report.levels[1], { concurrent: 8, rounds: 3 });
   // Each step takes 2 ms whatever is in it: eight at once share it.
   assert.ok(report.levels[0].per_token_ms.p50 >= 1.9);
-  assert.ok(report.levels[1].output_tokens_per_s > 3 * report.levels[0].output_tokens_per_s);
+  if (!isSanitized) assert.ok(report.levels[1].output_tokens_per_s > 3 * report.levels[0].output_tokens_per_s);
   assert.match(stdout, /at once +pages\/s/);
   assert.match(svg, /^<svg [^]*<\/svg>\n$/);
 });

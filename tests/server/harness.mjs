@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import http from 'node:http';
 import https from 'node:https';
 import net from 'node:net';
@@ -14,6 +14,8 @@ import zlib from 'node:zlib';
 export { sleep };
 
 const build = process.env.QUIRE_BUILD ?? 'build';
+// A build with sanitizers: its times say nothing, and it needs open files of its own to look at an object.
+export const isSanitized = existsSync(`${build}/CMakeCache.txt`) && /^QUIRE_SANITIZE:[^=]*=\S/m.test(readFileSync(`${build}/CMakeCache.txt`, 'utf8'));
 export const sourceDir = process.env.QUIRE_SOURCE ?? join(import.meta.dirname, '..', '..');
 const commands = {
   real: process.env.QUIRE_SERVER ?? `${build}/quire serve`,
